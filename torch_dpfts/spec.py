@@ -1,0 +1,388 @@
+"""What all parties of a federation agree on before the first round."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_dpfts import checks
+from torch_dpfts.errors import InvalidInputError
+from torch_dpfts.schedules import SCHEDULES
+
+KERNELS = ("rbf", "matern12", "matern32", "matern52")
+MESSAGES = ("mean", "sample", "zero", "none")
+FREQUENCIES = ("iid", "sobol")
+FEATURE_MAPS = ("sincos", "cosine")
+DTYPES = {"float64": torch.float64, "float32": torch.float32}
+ACCOUNTANTS = ("rdp", "pld", "prv", "moments")
+SENSITIVITIES = ("exact", "paper")
+
+_NOT_PRIVATE: dict[str, Any] = {
+    "sample_rate": 1.0,
+    "noise_multiplier": 0.0,
+    "clip_norm": math.inf,
+    "target_epsilon": None,
+}
+ARMS: dict[str, dict[str, Any]] = {
+    "ts": {"message": "none", "local_probability": "1", "num_regions": 1, **_NOT_PRIVATE},
+    "fts": {"num_regions": 1, **_NOT_PRIVATE},
+    "fts-de": _NOT_PRIVATE,
+    "dp-fts": {"num_regions": 1},
+    "dp-fts-de": {},
+    "noise": {"message": "zero"},
+}
+"""What each arm of an experiment changes in the settings of ``dp-fts-de``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationSpec:
+    r"""The public settings of a federation: frozen, validated, and the same at every party.
+
+    Nothing in it depends on anybody's data. Two parties whose ``fingerprint`` differs do not
+    exchange messages. The algorithm is DP-FTS-DE [Dai2021]_; the named constructors
+    (:meth:`ts`, :meth:`fts`, :meth:`fts_de`, :meth:`dp_fts`, :meth:`dp_fts_de`,
+    :meth:`noise`) are special cases that differ in these fields alone.
+
+    .. [Dai2021] Z. Dai, B. K. H. Low and P. Jaillet. Differentially Private Federated
+       Bayesian Optimization with Distributed Exploration. NeurIPS 2021.
+
+    Args:
+        bounds: Lower and upper bounds of the search space, ``2 x d``, in the user's units.
+        num_agents: Size N of the public roster, fixed for the federation.
+        num_rounds: Number T of broadcasts.
+        num_regions: Number P of sub-regions (cells of a grid over the unit cube).
+        region_grid: Cells along each dimension, ``d`` integers whose product is
+            ``num_regions``. ``None`` splits the dimensions as evenly as the prime factors of
+            ``num_regions`` allow.
+        region_score: Score ``a`` of the agents assigned to a region, against 1 for the others.
+        region_hold: Rounds for which the score stays at ``region_score``.
+        region_decay: Rounds over which it then falls linearly to 1.
+        message: What agents send: the posterior ``"mean"`` of the weights, a posterior
+            ``"sample"`` (the paper), the ``"zero"`` vector (the noise-only control), or
+            ``"none"`` (no sharing).
+        num_features: Length M of a vector; even.
+        feature_map: ``"sincos"`` for sine-cosine pairs, ``"cosine"`` for cosines with random
+            phases, each row scaled to unit norm.
+        frequencies: ``"iid"`` or scrambled ``"sobol"`` draws of the spectral density.
+        feature_seed: Public seed of the shared features.
+        kernel: ``"rbf"``, ``"matern12"``, ``"matern32"`` or ``"matern52"``.
+        lengthscales: Lengthscale on the unit cube, one number or one for each dimension.
+        noise_variance: Regulariser lambda of the weight-space posterior, for standardised y.
+        sample_rate: Probability q with which each agent joins a round's cohort.
+        noise_multiplier: Noise multiplier z; 0 means no privacy.
+        clip_norm: Bound S on the L2 norm of an agent's whole stack of P vectors.
+        delta: The delta of (epsilon, delta)-DP; ``None`` means ``max(num_agents, 2) ** -1.1``.
+        target_epsilon: Budget at ``delta`` after which the server stops; ``None`` for no limit
+            but ``num_rounds``.
+        accountant: ``"pld"``, ``"rdp"``, ``"prv"`` or ``"moments"``.
+        sensitivity: ``"exact"`` charges the joint sensitivity of the round's region weights,
+            ``"paper"`` charges one whole noise multiplier.
+        local_probability: Name of the schedule p_t with which an agent trusts its own
+            posterior: ``"1-1/t^2"``, ``"1-1/t"``, ``"1-1/sqrt(t)"`` or ``"1"``.
+        dtype: ``"float64"`` or ``"float32"``.
+
+    Raises:
+        InvalidInputError: If a value is out of range; the message names it and the mend.
+
+    Example:
+        >>> import torch
+        >>> spec = FederationSpec.dp_fts_de(
+        ...     bounds=torch.tensor([[0.0, 0.0], [1.0, 10.0]]), num_agents=29, num_rounds=60,
+        ...     sample_rate=0.35, noise_multiplier=1.0, clip_norm=4.0,
+        ... )
+        >>> FederationSpec.from_json(spec.to_json()) == spec
+        True
+        >>> spec.arm("noise").message
+        'zero'
+    """
+
+    bounds: Any
+    num_agents: int
+    num_rounds: int
+    num_regions: int = 1
+    region_grid: Any = None
+    region_score: float = 16.0
+    region_hold: int = 10
+    region_decay: int = 30
+    message: str = "mean"
+    num_features: int = 64
+    feature_map: str = "sincos"
+    frequencies: str = "sobol"
+    feature_seed: int = 0
+    kernel: str = "rbf"
+    lengthscales: Any = 0.2
+    noise_variance: float = 0.01
+    sample_rate: float = 1.0
+    noise_multiplier: float = 0.0
+    clip_norm: float = math.inf
+    delta: Any = None
+    target_epsilon: float | None = None
+    accountant: str = "pld"
+    sensitivity: str = "exact"
+    local_probability: str = "1-1/sqrt(t)"
+    dtype: str = "float64"
+
+    def __post_init__(self) -> None:
+        set_ = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
+        set_("bounds", _check_bounds(self.bounds))
+        for name, minimum in (
+            ("num_agents", 1),
+            ("num_rounds", 1),
+            ("num_regions", 1),
+            ("region_hold", 0),
+            ("region_decay", 1),
+            ("num_features", 2),
+            ("feature_seed", 0),
+        ):
+            set_(name, checks.integer(name, getattr(self, name), minimum=minimum))
+        if self.num_features % 2:
+            raise InvalidInputError(
+                f"num_features must be even (sine-cosine pairs), got {self.num_features}; "
+                f"use {self.num_features + 1}."
+            )
+        set_("region_grid", _check_grid(self.region_grid, self.num_regions, self.dim))
+        set_("lengthscales", _check_lengthscales(self.lengthscales, self.dim))
+        for name, limits in (
+            ("region_score", {"minimum": 1.0, "below": math.inf}),
+            ("noise_variance", {"above": 0.0, "below": math.inf}),
+            ("sample_rate", {"above": 0.0, "maximum": 1.0}),
+            ("noise_multiplier", {"minimum": 0.0, "below": math.inf}),
+            ("clip_norm", {"above": 0.0}),
+        ):
+            set_(name, checks.real(name, getattr(self, name), **limits))
+        for name, options in (
+            ("message", MESSAGES),
+            ("feature_map", FEATURE_MAPS),
+            ("frequencies", FREQUENCIES),
+            ("kernel", KERNELS),
+            ("accountant", ACCOUNTANTS),
+            ("sensitivity", SENSITIVITIES),
+            ("local_probability", SCHEDULES),
+            ("dtype", DTYPES),
+        ):
+            checks.choice(name, getattr(self, name), options)
+        self._check_privacy()
+
+    def _check_privacy(self) -> None:
+        if self.delta is None:
+            object.__setattr__(self, "delta", max(self.num_agents, 2) ** -1.1)
+        object.__setattr__(self, "delta", checks.real("delta", self.delta, above=0.0, below=1.0))
+        if self.noise_multiplier > 0 and math.isinf(self.clip_norm):
+            raise InvalidInputError(
+                f"clip_norm must be finite when noise_multiplier > 0, got {self.clip_norm}: "
+                "unbounded vectors would need infinite noise."
+            )
+        if self.target_epsilon is not None:
+            target = checks.real("target_epsilon", self.target_epsilon, above=0.0, below=math.inf)
+            object.__setattr__(self, "target_epsilon", target)
+            if self.noise_multiplier == 0:
+                raise InvalidInputError(
+                    f"target_epsilon={target} cannot be met with noise_multiplier=0; "
+                    "give a positive noise_multiplier."
+                )
+
+    # --- the arms -----------------------------------------------------------------------
+
+    @classmethod
+    def ts(cls, **settings: Any) -> FederationSpec:
+        """Thompson sampling without sharing: the baseline."""
+        return cls(**(ARMS["ts"] | settings))
+
+    @classmethod
+    def fts(cls, **settings: Any) -> FederationSpec:
+        """Federated Thompson sampling: sharing, one region, no privacy."""
+        return cls(**(ARMS["fts"] | settings))
+
+    @classmethod
+    def fts_de(cls, *, num_regions: int = 4, **settings: Any) -> FederationSpec:
+        """Federated Thompson sampling with distributed exploration, no privacy."""
+        return cls(**(ARMS["fts-de"] | {"num_regions": num_regions} | settings))
+
+    @classmethod
+    def dp_fts(
+        cls, *, sample_rate: float, noise_multiplier: float, clip_norm: float, **settings: Any
+    ) -> FederationSpec:
+        """Private federated Thompson sampling over one region."""
+        private = _private(sample_rate, noise_multiplier, clip_norm)
+        return cls(**(ARMS["dp-fts"] | private | settings))
+
+    @classmethod
+    def dp_fts_de(
+        cls,
+        *,
+        sample_rate: float,
+        noise_multiplier: float,
+        clip_norm: float,
+        num_regions: int = 4,
+        **settings: Any,
+    ) -> FederationSpec:
+        """Private federated Thompson sampling with distributed exploration: the algorithm."""
+        private = _private(sample_rate, noise_multiplier, clip_norm)
+        return cls(**(private | {"num_regions": num_regions} | settings))
+
+    @classmethod
+    def noise(
+        cls,
+        *,
+        sample_rate: float,
+        noise_multiplier: float,
+        clip_norm: float,
+        num_regions: int = 4,
+        **settings: Any,
+    ) -> FederationSpec:
+        """The control: contributions are zero and the noise stays."""
+        private = _private(sample_rate, noise_multiplier, clip_norm)
+        return cls(**(ARMS["noise"] | private | {"num_regions": num_regions} | settings))
+
+    def arm(self, name: str) -> FederationSpec:
+        """Return this specification turned into the arm ``name`` (a key of ``ARMS``).
+
+        Raises:
+            InvalidInputError: If there is no such arm.
+        """
+        checks.choice("arm", name, ARMS)
+        changes = dict(ARMS[name])
+        if changes.get("num_regions", self.num_regions) != self.num_regions:
+            changes["region_grid"] = None
+        return replace(self, **changes)
+
+    # --- derived values -----------------------------------------------------------------
+
+    @property
+    def dim(self) -> int:
+        """Number d of dimensions of the search space."""
+        return len(self.bounds[0])
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The torch dtype that ``dtype`` names."""
+        return DTYPES[self.dtype]
+
+    @property
+    def shares(self) -> bool:
+        """Whether agents send anything at all."""
+        return self.message != "none"
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the broadcasts carry noise."""
+        return self.noise_multiplier > 0
+
+    def bounds_tensor(self, device: torch.device | str | None = None) -> Tensor:
+        """The bounds as a ``2 x d`` tensor of the federation's dtype."""
+        return torch.tensor(self.bounds, dtype=self.torch_dtype, device=device)
+
+    # --- JSON and the fingerprint -------------------------------------------------------
+
+    def to_json(self) -> str:
+        """Return canonical JSON: sorted keys, no spaces, infinity as the string ``"inf"``."""
+        settings = asdict(self)
+        if math.isinf(self.clip_norm):
+            settings["clip_norm"] = "inf"
+        return json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> FederationSpec:
+        """Read what :meth:`to_json` wrote.
+
+        Raises:
+            InvalidInputError: If the text is not JSON, or a field is unknown or missing.
+        """
+        try:
+            settings = json.loads(text)
+        except ValueError as error:
+            raise InvalidInputError(f"The specification is not valid JSON: {error}.") from None
+        if not isinstance(settings, Mapping):
+            raise InvalidInputError(
+                f"The specification must be a JSON object, got {type(settings).__name__}."
+            )
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(settings) - known)
+        missing = sorted({"bounds", "num_agents", "num_rounds"} - set(settings))
+        if unknown or missing:
+            raise InvalidInputError(
+                f"The specification has unknown fields {unknown} and lacks {missing}."
+            )
+        settings = dict(settings)
+        if settings.get("clip_norm") == "inf":
+            settings["clip_norm"] = math.inf
+        return cls(**settings)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hexadecimal sha256 of the canonical JSON; travels with every message."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+def _private(sample_rate: float, noise_multiplier: float, clip_norm: float) -> dict[str, Any]:
+    return {
+        "sample_rate": sample_rate,
+        "noise_multiplier": noise_multiplier,
+        "clip_norm": clip_norm,
+    }
+
+
+def _check_bounds(bounds: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    try:
+        values = torch.as_tensor(bounds, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidInputError(f"bounds must be a 2 x d array of numbers, got {bounds!r}.") from None
+    if values.ndim != 2 or values.shape[0] != 2 or values.shape[1] == 0:
+        raise InvalidInputError(f"bounds must have shape 2 x d, got {tuple(values.shape)}.")
+    checks.finite("bounds", values)
+    lower, upper = values.tolist()
+    for i, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        if not low < high:
+            raise InvalidInputError(
+                f"bounds of dimension {i} must have lower < upper, got [{low}, {high}]; "
+                "swap or widen them."
+            )
+    return tuple(lower), tuple(upper)
+
+
+def _check_grid(grid: Any, num_regions: int, dim: int) -> tuple[int, ...]:
+    if grid is None:
+        return _even_grid(num_regions, dim)
+    if not isinstance(grid, Sequence) or len(grid) != dim:
+        raise InvalidInputError(f"region_grid must hold {dim} integers, got {grid!r}.")
+    cells = tuple(checks.integer("region_grid", count, minimum=1) for count in grid)
+    if math.prod(cells) != num_regions:
+        raise InvalidInputError(
+            f"region_grid {cells} makes {math.prod(cells)} cells and does not divide the space "
+            f"into num_regions={num_regions}; make the two agree."
+        )
+    return cells
+
+
+def _even_grid(num_regions: int, dim: int) -> tuple[int, ...]:
+    """Deal the prime factors, largest first, to the dimension with the fewest cells."""
+    cells = [1] * dim
+    factors, rest, prime = [], num_regions, 2
+    while rest > 1:
+        while rest % prime == 0:
+            factors.append(prime)
+            rest //= prime
+        prime += 1
+    for factor in reversed(factors):
+        cells[cells.index(min(cells))] *= factor
+    return tuple(cells)
+
+
+def _check_lengthscales(lengthscales: Any, dim: int) -> tuple[float, ...]:
+    message = f"lengthscales must be one number or {dim} (one a dimension), got {lengthscales!r}."
+    try:
+        values = torch.as_tensor(lengthscales, dtype=torch.float64).tolist()
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidInputError(message) from None
+    values = values if isinstance(values, list) else [values] * dim
+    if len(values) != dim:
+        raise InvalidInputError(message)
+    return tuple(checks.real("lengthscales", v, above=0.0, below=math.inf) for v in values)
