@@ -1,0 +1,155 @@
+"""The agents' part of the algorithm, for many agents at once.
+
+A fleet is a batch of agents that hold equally many observations. A single agent is a fleet of
+one (see :class:`torch_dpfts.Agent`), and its draws are the same in a fleet of any size, since
+each of them has a generator of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from botorch.models import SingleTaskGP
+from botorch.utils.transforms import normalize, standardize
+from torch import Tensor
+
+from torch_dpfts.acquisition.optimize import maximize_per_region
+from torch_dpfts.acquisition.paths import BroadcastPath, draw_posterior_path
+from torch_dpfts.acquisition.thompson import draw_coin
+from torch_dpfts.features import SharedFeatures
+from torch_dpfts.posterior import weight_mean, weight_sample
+from torch_dpfts.regions import RegionGrid
+from torch_dpfts.rng import derived_generator, derived_seed, normal_rows, uniform_rows
+from torch_dpfts.schedules import local_probability
+from torch_dpfts.spec import FederationSpec
+from torch_dpfts.surrogate import Hyperparameters, build_model, fit_model, is_refit_due
+
+
+class Fleet:
+    """A batch of ``b`` agents of one federation, or of several runs of it.
+
+    Args:
+        spec: The federation.
+        agent_ids: Place of each agent on the roster.
+        seeds: Root seed of each agent's own draws; see :func:`agent_seed`.
+        device: Where the tensors live.
+
+    Attributes:
+        X: Inputs so far, in the user's units, ``b x n x d``.
+        Y: Outcomes so far, ``b x n x 1``.
+    """
+
+    def __init__(
+        self,
+        spec: FederationSpec,
+        agent_ids: Sequence[int],
+        seeds: Sequence[int],
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.spec = spec
+        self.seeds = list(seeds)
+        self.agent_ids = torch.tensor(agent_ids, dtype=torch.long, device=device)
+        self.bounds = spec.bounds_tensor(device)
+        self.features = SharedFeatures.from_spec(spec, device)
+        self.grid = RegionGrid(spec.region_grid, spec.torch_dtype, device)
+        self.X = self.bounds.new_empty(len(self), 0, spec.dim)
+        self.Y = self.bounds.new_empty(len(self), 0, 1)
+        self.hyperparameters: Hyperparameters | None = None
+        self.num_fitted = 0
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    @property
+    def num_observations(self) -> int:
+        """Observations of each agent."""
+        return self.X.shape[-2]
+
+    def initial_points(self, n: int) -> Tensor:
+        """Draw points uniformly in each agent's own sub-region, ``b x n x d``."""
+        generators = [derived_generator(seed, "initial", n) for seed in self.seeds]
+        return self._points_in_region(self.agent_ids, generators, n)
+
+    def _points_in_region(
+        self, agent_ids: Tensor, generators: Sequence[torch.Generator], n: int
+    ) -> Tensor:
+        region = self.grid.assigned(agent_ids)
+        lower, upper = self.grid.lower[region], self.grid.upper[region]  # b x d
+        unit = uniform_rows(generators, (n, self.spec.dim), self.bounds.dtype, self.bounds.device)
+        unit = lower.unsqueeze(-2) + unit * (upper - lower).unsqueeze(-2)
+        return self.bounds[0] + unit * (self.bounds[1] - self.bounds[0])
+
+    def observe(self, X: Tensor, Y: Tensor) -> None:
+        """Add observations, ``b x k x d`` and ``b x k x 1``, and refit when that is due."""
+        self.X = torch.cat([self.X, X], dim=-2)
+        self.Y = torch.cat([self.Y, Y], dim=-2)
+        if is_refit_due(self.num_observations, self.num_fitted):
+            self.hyperparameters = fit_model(self.model())
+            self.num_fitted = self.num_observations
+
+    def model(self, rows: Tensor | None = None) -> SingleTaskGP:
+        """The agents' Gaussian processes; of ``rows`` alone if given."""
+        X, Y, values = self.X, self.Y, self.hyperparameters
+        if rows is not None:
+            X, Y = X[rows], Y[rows]
+            values = values and Hyperparameters(*(value[rows] for value in values))
+        return build_model(X, Y, self.bounds, values)
+
+    def suggest(self, vectors: Tensor | None = None, round: int | None = None) -> Tensor:
+        """Choose each agent's next point.
+
+        With probability p_t it maximises a draw from the agent's own posterior, else the
+        broadcast. An agent without data starts at a random point of its sub-region.
+
+        Args:
+            vectors: The broadcast of each agent's run, ``b x P x M``; ``None`` for none.
+            round: The broadcast's number.
+
+        Returns:
+            ``b x 1 x d``, in the user's units.
+        """
+        seeds = [derived_seed(seed, "suggest", self.num_observations) for seed in self.seeds]
+        own = torch.ones(len(self), dtype=torch.bool, device=self.X.device)
+        if vectors is not None and round is not None:
+            p = local_probability(self.spec.local_probability, round)
+            own = torch.tensor([draw_coin(seed) < p for seed in seeds], device=self.X.device)
+        x = self.X.new_empty(len(self), 1, self.spec.dim)
+        rows = own.nonzero().squeeze(-1)
+        if len(rows):
+            x[rows] = self._maximise_own(rows, [seeds[i] for i in rows.tolist()])
+        rows = (~own).nonzero().squeeze(-1)
+        if vectors is not None and len(rows):
+            path = BroadcastPath(self.features, self.grid, vectors[rows], self.bounds)
+            x[rows] = self._maximise(path, len(rows), self.grid)
+        return x
+
+    def _maximise_own(self, rows: Tensor, seeds: Sequence[int]) -> Tensor:
+        generators = [derived_generator(seed, "path", 0) for seed in seeds]
+        if self.num_observations == 0:
+            return self._points_in_region(self.agent_ids[rows], generators, 1)
+        path = draw_posterior_path(self.model(rows), generators)
+        whole = RegionGrid([1] * self.spec.dim, self.bounds.dtype, self.bounds.device)
+        return self._maximise(path, len(rows), whole)
+
+    def _maximise(self, path: torch.nn.Module, batch_size: int, grid: RegionGrid) -> Tensor:
+        seed = self.num_observations
+        return maximize_per_region(path, batch_size, grid, self.bounds, seed).x.unsqueeze(-2)
+
+    def contribute(self, round: int) -> Tensor:
+        """Compute what each agent sends for a round, ``b x M``."""
+        n, M = self.num_observations, self.spec.num_features
+        if self.spec.message not in ("mean", "sample"):
+            return self.X.new_zeros(len(self), M)
+        phi = self.features(normalize(self.X, self.bounds))
+        y = standardize(self.Y).squeeze(-1)
+        if self.spec.message == "mean":
+            return weight_mean(phi, y, self.spec.noise_variance)
+        generators = [derived_generator(seed, "contribute", round) for seed in self.seeds]
+        draws = normal_rows(generators, (M + n,), self.X.dtype, self.X.device)
+        return weight_sample(phi, y, self.spec.noise_variance, draws[..., :M], draws[..., M:])
+
+
+def agent_seed(seed: int, agent_id: int) -> int:
+    """The root seed of an agent in a run with seed ``seed``."""
+    return derived_seed(seed, "agent", agent_id)

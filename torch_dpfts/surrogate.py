@@ -1,0 +1,158 @@
+"""The Gaussian process of each agent, with a batch dimension over agents.
+
+The model is BoTorch's ``SingleTaskGP`` with its default kernel and priors [Hvarfner2024]_,
+inputs normalised by the public bounds and outcomes standardised by each agent's own mean and
+standard deviation. Its hyperparameters are fitted for all agents at once.
+
+.. [Hvarfner2024] C. Hvarfner, E. O. Hellsten and L. Nardi. Vanilla Bayesian Optimization
+   Performs Great in High Dimensions. ICML 2024.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize, Standardize
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from torch import Tensor
+
+from torch_dpfts.optim import minimize_in_box
+
+
+
+class Limits(NamedTuple):
+    """A limit of the search, the lower ones being those of BoTorch's constraints."""
+
+    lengthscale: float
+    noise: float
+
+
+_LOWER = Limits(lengthscale=2.5e-2, noise=1e-4)
+_UPPER = Limits(lengthscale=1e3, noise=1e2)
+_REFIT_GROWTH = 1.2
+
+
+class Hyperparameters(NamedTuple):
+    """Fitted values, in the units of the unit cube and of standardised outcomes.
+
+    Args:
+        mean: ``b``.
+        lengthscale: ``b x d``.
+        noise: ``b``, variance of the observation noise.
+    """
+
+    mean: Tensor
+    lengthscale: Tensor
+    noise: Tensor
+
+
+def build_model(
+    X: Tensor, Y: Tensor, bounds: Tensor, hyperparameters: Hyperparameters | None = None
+) -> SingleTaskGP:
+    """Build the batch of models.
+
+    Args:
+        X: Inputs in the user's units, ``b x n x d`` with ``n >= 1``.
+        Y: Outcomes, ``b x n x 1``.
+        bounds: The public bounds, ``2 x d``.
+        hyperparameters: Values to set; ``None`` leaves the modes of the priors.
+
+    Returns:
+        The models in evaluation mode.
+    """
+    batch_shape, d = X.shape[:-2], X.shape[-1]
+    model = SingleTaskGP(
+        X,
+        Y,
+        input_transform=Normalize(d, bounds=bounds),
+        outcome_transform=Standardize(1, batch_shape=batch_shape),
+    )
+    if hyperparameters is not None:
+        set_hyperparameters(model, hyperparameters)
+    return model.eval()
+
+
+def set_hyperparameters(model: SingleTaskGP, values: Hyperparameters) -> None:
+    """Write fitted values into a model."""
+    model.mean_module.initialize(constant=values.mean)
+    model.covar_module.initialize(lengthscale=values.lengthscale.unsqueeze(-2))
+    model.likelihood.initialize(noise=values.noise.unsqueeze(-1))
+
+
+def get_hyperparameters(model: SingleTaskGP) -> Hyperparameters:
+    """Read a model's values."""
+    return Hyperparameters(
+        model.mean_module.constant.detach().clone(),
+        model.covar_module.lengthscale.detach().squeeze(-2).clone(),
+        model.likelihood.noise.detach().squeeze(-1).clone(),
+    )
+
+
+def is_refit_due(num_observations: int, num_fitted: int) -> bool:
+    """Whether the data have grown by a fifth since the last fit, which keeps refits rare."""
+    return num_observations >= _REFIT_GROWTH * num_fitted
+
+
+def fit_model(model: SingleTaskGP, max_iter: int = 30) -> Hyperparameters:
+    """Fit all models of the batch by their maximum a posteriori, warm-started where they are.
+
+    Args:
+        model: The models; their parameters are changed.
+        max_iter: Most quasi-Newton iterations.
+
+    Returns:
+        The fitted values.
+    """
+    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
+    inputs, targets = model.train_inputs, model.train_targets
+    parameters = [
+        model.mean_module.raw_constant,
+        model.covar_module.raw_lengthscale,
+        model.likelihood.noise_covar.raw_noise,
+    ]
+
+    def value_and_grad(theta: Tensor) -> tuple[Tensor, Tensor]:
+        values = _unpack(theta)
+        with torch.no_grad():
+            set_hyperparameters(model, values)
+        loss = -mll(model(*inputs), targets)
+        mean_grad, scale_grad, noise_grad = torch.autograd.grad(loss.sum(), parameters)
+        # The search is over logarithms, which makes the problem far better conditioned.
+        grads = [
+            mean_grad.unsqueeze(-1),
+            scale_grad.squeeze(-2) * values.lengthscale,
+            noise_grad * values.noise.unsqueeze(-1),
+        ]
+        return loss.detach(), torch.cat(grads, dim=-1)
+
+    start = _pack(get_hyperparameters(model))
+    lower, upper = _limits(start, -torch.inf, _LOWER), _limits(start, torch.inf, _UPPER)
+    theta, _ = minimize_in_box(
+        value_and_grad,
+        start.clamp(lower, upper),
+        lower,
+        upper,
+        max_iter=max_iter,
+        first_step=0.5,
+        tol=1e-5,
+    )
+    values = _unpack(theta)
+    set_hyperparameters(model, values)
+    model.eval()
+    return values
+
+
+def _pack(values: Hyperparameters) -> Tensor:
+    scales = torch.cat([values.lengthscale, values.noise.unsqueeze(-1)], dim=-1)
+    return torch.cat([values.mean.unsqueeze(-1), scales.log()], dim=-1)
+
+
+def _limits(theta: Tensor, mean: float, limits: Limits) -> Tensor:
+    scales = [limits.lengthscale] * (theta.shape[-1] - 2) + [limits.noise]
+    return torch.cat([theta.new_tensor([mean]), theta.new_tensor(scales).log()])
+
+
+def _unpack(theta: Tensor) -> Hyperparameters:
+    return Hyperparameters(theta[..., 0], theta[..., 1:-1].exp(), theta[..., -1].exp())
