@@ -32,17 +32,23 @@ def real(
     name: str,
     value: Any,
     *,
-    above: float = -math.inf,
-    below: float = math.inf,
-    minimum: float = -math.inf,
-    maximum: float = math.inf,
+    above: float | None = None,
+    below: float | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
 ) -> float:
-    """Return ``value`` as a ``float`` inside ``(above, below)`` and ``[minimum, maximum]``.
+    """Return ``value`` as a ``float`` above/below open and minimum/maximum closed limits.
 
     NaN is always refused; infinity is accepted where no limit excludes it.
     """
-    low = f"({above:g}" if above >= minimum else f"[{minimum:g}"
-    high = f"{below:g})" if below <= maximum else f"{maximum:g}]"
+    if above is not None:
+        low = f"({above:g}"
+    else:
+        low = "[-inf" if minimum is None else f"[{minimum:g}"
+    if below is not None:
+        high = f"{below:g})"
+    else:
+        high = "inf]" if maximum is None else f"{maximum:g}]"
     message = f"{name} must be a number in {low}, {high}, got {value!r}."
     try:
         if isinstance(value, bool | str):
@@ -50,8 +56,13 @@ def real(
         result = float(value)
     except (TypeError, ValueError):
         raise InvalidInputError(message) from None
-    inside = minimum <= result <= maximum and (above < result or above == -math.inf)
-    if not inside or not (result < below or below == math.inf):
+    if (
+        math.isnan(result)
+        or (above is not None and result <= above)
+        or (below is not None and result >= below)
+        or (minimum is not None and result < minimum)
+        or (maximum is not None and result > maximum)
+    ):
         raise InvalidInputError(message)
     return result
 

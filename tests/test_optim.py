@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+import torch
+from botorch.test_functions import Branin, Hartmann, Rosenbrock
+from botorch.test_functions.base import BaseTestProblem
+from scipy.optimize import minimize
+from torch import Tensor
+
+from torch_dpfts.optim import ValueAndGrad, minimize_in_box
+
+
+def on_the_cube(problem: BaseTestProblem) -> ValueAndGrad:
+    bounds = problem.bounds.double()
+
+    def value_and_grad(u: Tensor) -> tuple[Tensor, Tensor]:
+        u = u.detach().requires_grad_()
+        f = problem(bounds[0] + u * (bounds[1] - bounds[0]))
+        return f.detach(), torch.autograd.grad(f.sum(), u)[0]
+
+    return value_and_grad
+
+
+def starts(n: int, d: int) -> Tensor:
+    return torch.rand(n, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("problem", [Branin(), Hartmann(dim=6), Rosenbrock(dim=4)])
+def test_it_finds_what_scipy_finds(problem: BaseTestProblem) -> None:
+    f, d = on_the_cube(problem.double()), problem.dim
+    zero, one = torch.zeros(d, dtype=torch.float64), torch.ones(d, dtype=torch.float64)
+    x, values = minimize_in_box(f, starts(30, d), zero, one, max_iter=200, first_step=0.05)
+    assert torch.equal(f(x)[0], values)
+
+    def single(u: np.ndarray) -> tuple[float, np.ndarray]:
+        value, grad = f(torch.from_numpy(u)[None])
+        return float(value), grad[0].numpy()
+
+    reference = [
+        minimize(single, s.numpy(), jac=True, bounds=[(0, 1)] * d, method="L-BFGS-B").fun
+        for s in starts(30, d)
+    ]
+    # Searches may end in different local minima, so the bests and the medians are compared.
+    assert float(values.min()) <= min(reference) + 1e-5
+    assert float(values.median()) <= float(np.median(reference)) + 1e-3
+
+
+def test_minima_on_faces_and_in_corners() -> None:
+    target = torch.tensor([[2.0, 0.5], [-1.0, 3.0], [0.25, 0.75]], dtype=torch.float64)
+
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        return (x - target).square().sum(-1), 2 * (x - target)
+
+    x, _ = minimize_in_box(
+        f, torch.full((3, 2), 0.5).double(), torch.zeros(2), torch.ones(2),
+        max_iter=50, first_step=0.1,
+    )  # fmt: skip
+    torch.testing.assert_close(x, target.clamp(0, 1), atol=1e-5, rtol=0)
+
+
+def test_a_result_does_not_depend_on_the_batch() -> None:
+    f = on_the_cube(Hartmann(dim=3).double())
+    x0 = starts(8, 3)
+    zero, one = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
+    together, _ = minimize_in_box(f, x0, zero, one, max_iter=40, first_step=0.05)
+    for i in range(8):
+        alone, _ = minimize_in_box(f, x0[i : i + 1], zero, one, max_iter=40, first_step=0.05)
+        torch.testing.assert_close(alone[0], together[i], atol=1e-10, rtol=0)
+
+
+def test_a_value_that_is_not_finite_stops_that_problem_alone() -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        values = (x - 0.3).square().sum(-1)
+        values[0] = torch.nan
+        return values, 2 * (x - 0.3)
+
+    x, values = minimize_in_box(
+        f, torch.full((2, 2), 0.9).double(), torch.zeros(2), torch.ones(2),
+        max_iter=30, first_step=0.1,
+    )  # fmt: skip
+    assert torch.equal(x[0], torch.full((2,), 0.9).double())
+    assert float(values[1]) < 1e-8
