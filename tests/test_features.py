@@ -85,16 +85,19 @@ def test_the_map_is_a_function_of_the_public_seed() -> None:
 
 def test_a_seed_means_the_same_map_in_every_version() -> None:
     """Two sites with different releases of torch and numpy must hold one map."""
-    iid = SharedFeatures.from_spec(spec(frequencies="iid")).frequencies[0] * torch.tensor([0.3, 0.6])
+    iid = SharedFeatures.from_spec(spec(frequencies="iid")).frequencies[0] * torch.tensor(
+        [0.3, 0.6]
+    )
     raw = np.random.Philox(0).random_raw(2) >> np.uint64(11)
     expected = torch.erfinv(2 * torch.tensor(raw * 2.0**-53) - 1) * math.sqrt(2)
     assert torch.allclose(iid, expected)
 
 
 def test_explicit_frequencies_and_phases() -> None:
-    frequencies, phases = torch.randn(
-        6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    ), torch.linspace(0, 6, 6, dtype=torch.float64)
+    frequencies, phases = (
+        torch.randn(6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+        torch.linspace(0, 6, 6, dtype=torch.float64),
+    )
     phi = SharedFeatures(frequencies, phases)(points(3))
     for row, x in zip(phi, points(3), strict=True):
         cosines = [math.cos(float(w @ x + b)) for w, b in zip(frequencies, phases, strict=True)]

@@ -4,7 +4,9 @@ from torch_dpfts.rng import derived_generator, derived_seed, fresh_seed, normal_
 
 
 def test_a_key_names_its_draw() -> None:
-    seeds = {derived_seed(s, *key) for s in (0, 1) for key in [("a",), ("a", 1), ("a", 2), ("b", 1)]}
+    seeds = {
+        derived_seed(s, *key) for s in (0, 1) for key in [("a",), ("a", 1), ("a", 2), ("b", 1)]
+    }
     assert len(seeds) == 8
     assert derived_seed(3, "a", 1) == derived_seed(3, "a", 1)
 

@@ -18,7 +18,10 @@ def make(**changes: Any) -> FederationSpec:
 
 
 BAD = [
-    ({"bounds": ((1.0, 0.0), (0.0, 1.0))}, r"dimension 0 must have lower < upper, got \[1.0, 0.0\]"),
+    (
+        {"bounds": ((1.0, 0.0), (0.0, 1.0))},
+        r"dimension 0 must have lower < upper, got \[1.0, 0.0\]",
+    ),
     ({"bounds": ((0.0,), (math.inf,))}, "bounds must be finite, got inf"),
     ({"bounds": (0.0, 1.0)}, r"bounds must have shape 2 x d, got \(2,\)"),
     ({"bounds": ((0.0, 0.0), (1.0,))}, "bounds must be a 2 x d array"),
@@ -71,7 +74,7 @@ def test_bad_settings(changes: dict[str, Any], message: str) -> None:
 
 
 def test_an_unknown_arm_is_named() -> None:
-    with pytest.raises(InvalidInputError, match="arm must be one of 'ts', .* got 'dp-ts'"):
+    with pytest.raises(InvalidInputError, match=r"arm must be one of 'ts', .* got 'dp-ts'"):
         make().arm("dp-ts")
 
 

@@ -107,7 +107,9 @@ class Agent:
         """
         X, Y = self._tensor("X", X, self.spec.dim), self._tensor("Y", Y, 1)
         if len(X) != len(Y):
-            raise InvalidInputError(f"X and Y must have equally many rows, got {len(X)} and {len(Y)}.")
+            raise InvalidInputError(
+                f"X and Y must have equally many rows, got {len(X)} and {len(Y)}."
+            )
         lower, upper = self._fleet.bounds
         slack = _TOLERANCE * (upper - lower)
         outside = ((X < lower - slack) | (X > upper + slack)).nonzero()

@@ -1,4 +1,4 @@
-"""The errors and the warning of torch_dpfts, one class for each thing a caller may want to catch."""
+"""The errors and the warning of torch_dpfts, one class for each thing that callers catch."""
 
 from __future__ import annotations
 

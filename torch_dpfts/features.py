@@ -72,7 +72,9 @@ class SharedFeatures(FeatureMap):
         self.num_outputs = len(frequencies) * (2 if phases is None else 1)
 
     @classmethod
-    def from_spec(cls, spec: FederationSpec, device: torch.device | str | None = None) -> SharedFeatures:
+    def from_spec(
+        cls, spec: FederationSpec, device: torch.device | str | None = None
+    ) -> SharedFeatures:
         """Draw the map that ``spec`` fixes; every party gets the same one."""
         paired = spec.feature_map == "sincos"
         count = spec.num_features // 2 if paired else spec.num_features
@@ -116,5 +118,7 @@ def _public_uniforms(spec: FederationSpec, count: int, columns: int) -> np.ndarr
         sobol = qmc.Sobol(columns, scramble=True, rng=np.random.Generator(bits))
         values = sobol.random_base2(math.ceil(math.log2(count)))[:count]
     else:
-        values = (bits.random_raw(count * columns) >> np.uint64(11)).reshape(count, columns) * 2.0**-53
+        values = (bits.random_raw(count * columns) >> np.uint64(11)).reshape(
+            count, columns
+        ) * 2.0**-53
     return np.clip(values, 2.0**-33, 1 - 2.0**-33)

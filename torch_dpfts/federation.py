@@ -146,9 +146,7 @@ def run_federations(
     ]
 
 
-def _exchange(
-    spec: FederationSpec, fleet: Fleet, servers: Sequence[Server], round: int
-) -> Tensor:
+def _exchange(spec: FederationSpec, fleet: Fleet, servers: Sequence[Server], round: int) -> Tensor:
     """One round of messages in every run; the broadcast of each agent's run, ``b x P x M``."""
     stacks = fleet.contribute(round).chunk(len(servers))
     broadcasts = [
@@ -166,7 +164,9 @@ def _evaluate(objective: Objective, X: Tensor, agent_ids: Tensor) -> Tensor:
     expected = (*X.shape[:-1], 1)
     if not isinstance(Y, Tensor) or Y.shape != expected:
         shape = tuple(Y.shape) if isinstance(Y, Tensor) else type(Y).__name__
-        raise InvalidInputError(f"The objective must return a tensor of shape {expected}, got {shape}.")
+        raise InvalidInputError(
+            f"The objective must return a tensor of shape {expected}, got {shape}."
+        )
     return checks.finite("The objective's outcomes", Y.detach().to(X))
 
 

@@ -38,4 +38,6 @@ def read_state(path: str | Path) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise StateError(f"No saved state can be read at {str(path)!r}: {error.strerror}.") from None
+        raise StateError(
+            f"No saved state can be read at {str(path)!r}: {error.strerror}."
+        ) from None

@@ -64,7 +64,9 @@ class Contribution:
             MessageError: If the bytes are cut, altered, or no contribution.
         """
         meta, vector = _decode("contribution", data, ndim=1)
-        return cls(_text(meta, "fingerprint"), _count(meta, "agent_id"), _count(meta, "round"), vector)
+        return cls(
+            _text(meta, "fingerprint"), _count(meta, "agent_id"), _count(meta, "round"), vector
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +131,9 @@ def _decode(kind: str, data: bytes, ndim: int) -> tuple[dict[str, Any], Tensor]:
         raise MessageError(f"Expected a {kind} with {ndim} dimensions, got {found!r}, {shape!r}.")
     expected = math.prod(shape) * np.dtype(dtype).itemsize
     if expected != len(body) - end:
-        raise MessageError(f"A {kind} of shape {shape} needs {expected} bytes, got {len(body) - end}.")
+        raise MessageError(
+            f"A {kind} of shape {shape} needs {expected} bytes, got {len(body) - end}."
+        )
     values = np.frombuffer(body, dtype=dtype, offset=end).reshape(shape)
     return meta, torch.from_numpy(values.astype(values.dtype.newbyteorder("=")))
 

@@ -131,7 +131,9 @@ class FederationSpec:
     dtype: str = "float64"
 
     def __post_init__(self) -> None:
-        set_ = lambda name, value: object.__setattr__(self, name, value)  # noqa: E731
+        def set_(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
         set_("bounds", _check_bounds(self.bounds))
         for name, minimum in (
             ("num_agents", 1),
@@ -334,7 +336,9 @@ def _check_bounds(bounds: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
     try:
         values = torch.as_tensor(bounds, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):
-        raise InvalidInputError(f"bounds must be a 2 x d array of numbers, got {bounds!r}.") from None
+        raise InvalidInputError(
+            f"bounds must be a 2 x d array of numbers, got {bounds!r}."
+        ) from None
     if values.ndim != 2 or values.shape[0] != 2 or values.shape[1] == 0:
         raise InvalidInputError(f"bounds must have shape 2 x d, got {tuple(values.shape)}.")
     checks.finite("bounds", values)

@@ -10,16 +10,17 @@ standard deviation. Its hyperparameters are fitted for all agents at once.
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import torch
+from botorch.exceptions.warnings import InputDataWarning
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from torch_dpfts.optim import minimize_in_box
-
 
 
 class Limits(NamedTuple):
@@ -63,12 +64,15 @@ def build_model(
         The models in evaluation mode.
     """
     batch_shape, d = X.shape[:-2], X.shape[-1]
-    model = SingleTaskGP(
-        X,
-        Y,
-        input_transform=Normalize(d, bounds=bounds),
-        outcome_transform=Standardize(1, batch_shape=batch_shape),
-    )
+    with warnings.catch_warnings():
+        # The federation chose the dtype, and equal outcomes cannot be standardised.
+        warnings.simplefilter("ignore", InputDataWarning)
+        model = SingleTaskGP(
+            X,
+            Y,
+            input_transform=Normalize(d, bounds=bounds),
+            outcome_transform=Standardize(1, batch_shape=batch_shape),
+        )
     if hyperparameters is not None:
         set_hyperparameters(model, hyperparameters)
     return model.eval()

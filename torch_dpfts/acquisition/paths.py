@@ -9,13 +9,14 @@ Both are BoTorch sample paths: modules that map ``batch_shape x q x d`` to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
+from typing import Any
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
-from botorch.models.gpytorch import GPyTorchModel
+from botorch.models.model import Model
 from botorch.models.transforms import Normalize
 from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
 from botorch.sampling.pathwise.features.maps import KernelFeatureMap
@@ -86,7 +87,7 @@ class BroadcastPath(SamplePath):
 
 
 def draw_posterior_path(
-    model: GPyTorchModel,
+    model: Model,
     generators: Sequence[torch.Generator],
     num_features: int = NUM_PATH_FEATURES,
 ) -> MatheronPath:
@@ -108,9 +109,9 @@ def draw_posterior_path(
     Raises:
         UnsupportedError: If the kernel has no known spectral density.
     """
+    kernel: Kernel = model.covar_module
 
     def rows(*shape: int) -> Tensor:
-        kernel = model.covar_module
         draws = normal_rows(generators, shape, kernel.dtype, kernel.device)
         return draws.reshape(*kernel.batch_shape, *shape)
 
@@ -129,7 +130,9 @@ def draw_posterior_path(
         return deepcopy(path)
 
 
-def _fourier_features(kernel, num_inputs, num_outputs, rows) -> KernelFeatureMap:  # type: ignore[no-untyped-def]
+def _fourier_features(
+    kernel: Kernel, num_inputs: int, num_outputs: int, rows: Callable[..., Tensor]
+) -> KernelFeatureMap:
     """Sine-cosine features of the kernel as it is now."""
     base, outputscale = kernel, None
     if isinstance(kernel, ScaleKernel):
@@ -142,7 +145,9 @@ def _fourier_features(kernel, num_inputs, num_outputs, rows) -> KernelFeatureMap
     if isinstance(base, MaternKernel):
         # A Student t spectral density: normals over the root of a chi-square by its 2 nu.
         dof = round(2 * base.nu)
-        frequencies = frequencies / rows(num_outputs // 2, dof).square().mean(-1, keepdim=True).sqrt()
+        frequencies = (
+            frequencies / rows(num_outputs // 2, dof).square().mean(-1, keepdim=True).sqrt()
+        )
     scale = torch.as_tensor((2 / num_outputs) ** 0.5, dtype=kernel.dtype, device=kernel.device)
     if outputscale is not None:
         scale = scale * outputscale.sqrt()[..., None, None]
@@ -153,11 +158,15 @@ def _fourier_features(kernel, num_inputs, num_outputs, rows) -> KernelFeatureMap
     )
 
 
-def _exact_update(model, sample_values, target_values, rows) -> GeneralizedLinearPath:  # type: ignore[no-untyped-def]
+def _exact_update(
+    model: Model, sample_values: Tensor, target_values: Tensor, rows: Callable[..., Tensor]
+) -> GeneralizedLinearPath:
     """BoTorch's Gaussian update with the observation noise drawn from our generators."""
     (points,) = get_train_inputs(model, transformed=True)
-    noise = model.likelihood.noise_covar(shape=points.shape[:-1]).diagonal(dim1=-1, dim2=-2)
-    covariance = model.covar_module(points).to_dense() + torch.diag_embed(noise)
+    kernel: Any = model.covar_module
+    likelihood: Any = model.likelihood
+    noise = likelihood.noise_covar(shape=points.shape[:-1]).diagonal(dim1=-1, dim2=-2)
+    covariance = kernel(points).to_dense() + torch.diag_embed(noise)
     return gaussian_update(
         model,
         sample_values=sample_values + noise.sqrt() * rows(points.shape[-2]),

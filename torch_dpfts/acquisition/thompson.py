@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from botorch.acquisition import AcquisitionFunction
-from botorch.models.gpytorch import GPyTorchModel
+from botorch.models.model import Model
 from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
@@ -46,7 +46,7 @@ class FederatedThompsonSampling(AcquisitionFunction):
 
     def __init__(
         self,
-        model: GPyTorchModel,
+        model: Model,
         spec: FederationSpec | None = None,
         broadcast: Broadcast | None = None,
         *,
@@ -73,14 +73,14 @@ class FederatedThompsonSampling(AcquisitionFunction):
         return draw_coin(self.seed, index) >= self.local_probability
 
     def _path(self, index: int) -> SamplePath:
-        if self.follows_broadcast(index):
+        if self.broadcast_path is not None and self.follows_broadcast(index):
             return self.broadcast_path
         if index not in self._drawn:
             generator = derived_generator(self.seed, "path", index)
             self._drawn[index] = draw_posterior_path(self.model, [generator])
         return self._drawn[index]
 
-    @t_batch_mode_transform()
+    @t_batch_mode_transform()  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
         """Evaluate the draws.
 

@@ -1,0 +1,180 @@
+"""The trusted server: draws cohorts, aggregates, accounts, and remembers.
+
+A round is recorded in the privacy ledger before its broadcast is computed, and the broadcast
+is saved before it is returned. Whatever the moment of a crash, every release is in the ledger,
+and a broadcast that may have left is repeated, never drawn anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from torch_dpfts import checks
+from torch_dpfts.errors import PrivacyBudgetExceeded, StateError
+from torch_dpfts.files import read_state, write_atomically
+from torch_dpfts.messages import Broadcast, Contribution
+from torch_dpfts.privacy.ledger import PrivacyLedger
+from torch_dpfts.privacy.mechanism import NoisyRegionAggregator
+from torch_dpfts.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+from torch_dpfts.spec import FederationSpec
+
+
+@dataclass(frozen=True)
+class RoundDiagnostics:
+    """What the server's owner may know of a round. Not private: never publish it.
+
+    Args:
+        round: The round's number.
+        statuses: How many messages were ``"accepted"``, ``"lost"``, ``"duplicate"``,
+            ``"stale"``, ``"wrong shape"``, ``"non-finite"``, ``"wrong fingerprint"`` or from
+            an ``"unknown agent"``.
+        refused: The agents whose message counted as zero, with the status of each.
+        cohort: The agents drawn.
+    """
+
+    round: int
+    statuses: dict[str, int]
+    refused: tuple[tuple[int, str], ...]
+    cohort: tuple[int, ...]
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {status}" for status, count in self.statuses.items())
+        return f"not private: round {self.round}: {counts}; cohort of {len(self.cohort)}"
+
+
+class Server:
+    """The server of one federation (algorithm 2 of [Dai2021]_).
+
+    Args:
+        spec: The federation.
+        seed: ``None`` takes cohorts and noise from the operating system's entropy. A number
+            makes them reproducible, for experiments: such a run is not private.
+        directory: Where ledger and broadcasts are kept; ``None`` keeps them in memory. A
+            directory that already holds a federation is refused: use :meth:`load`.
+
+    Raises:
+        StateError: If the directory already holds a federation.
+
+    Example:
+        >>> from torch_dpfts import Agent
+        >>> spec = FederationSpec.dp_fts(
+        ...     bounds=[[0.0], [1.0]], num_agents=4, num_rounds=2,
+        ...     sample_rate=0.5, noise_multiplier=2.0, clip_norm=3.0)
+        >>> server = Server(spec)
+        >>> broadcast = server.round([Agent(spec, n).contribute(round=1) for n in range(4)])
+        >>> broadcast.round, tuple(broadcast.vectors.shape), server.epsilon() > 0
+        (1, (1, 64), True)
+    """
+
+    def __init__(
+        self, spec: FederationSpec, seed: int | None = None, directory: str | Path | None = None
+    ) -> None:
+        self.spec = spec
+        self.seed = None if seed is None else checks.integer("seed", seed)
+        self.diagnostics: list[RoundDiagnostics] = []
+        self._noise: NoiseSource = SecureNoise() if seed is None else SeededNoise(seed)
+        self._aggregator = NoisyRegionAggregator(spec)
+        self._directory = None if directory is None else Path(directory)
+        self._last: Broadcast | None = None
+        if self._directory is not None:
+            if (self._directory / "server.json").exists():
+                raise StateError(
+                    f"{str(directory)!r} already holds a federation; go on with "
+                    "Server.load or choose an empty directory."
+                )
+            self._directory.mkdir(parents=True, exist_ok=True)
+            state = {"spec": json.loads(spec.to_json()), "seed": self.seed}
+            self.ledger = PrivacyLedger(self._directory / "ledger.jsonl")
+            write_atomically(self._directory / "server.json", json.dumps(state).encode())
+        else:
+            self.ledger = PrivacyLedger()
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Server:
+        """Go on with the federation in a directory, after a stop or a crash.
+
+        Raises:
+            StateError: If there is none, or its files are damaged.
+            LedgerError: If the ledger was edited or another process holds it.
+        """
+        path = Path(directory)
+        try:
+            state = json.loads(read_state(path / "server.json"))
+            spec = FederationSpec.from_json(json.dumps(state["spec"]))
+            server = cls(spec, state["seed"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateError(f"The server's state in {str(path)!r} is damaged: {error}.") from None
+        server._directory = path
+        server.ledger = PrivacyLedger(path / "ledger.jsonl")
+        if (path / "broadcast.bin").exists():
+            server._last = Broadcast.from_bytes(read_state(path / "broadcast.bin"))
+        return server
+
+    @property
+    def noise_description(self) -> str:
+        """Where noise and cohorts come from; ``"seeded: not private"`` if they are seeded."""
+        return self._noise.description
+
+    @property
+    def last_broadcast(self) -> Broadcast | None:
+        """The newest broadcast, for agents that missed it; repeating it costs nothing."""
+        return self._last
+
+    @property
+    def next_round(self) -> int:
+        """Number of the round that :meth:`round` would run."""
+        return 1 if self._last is None else self._last.round + 1
+
+    def epsilon(self, delta: float | None = None, method: str | None = None) -> float:
+        """Upper bound on the privacy spent so far.
+
+        Args:
+            delta: The delta; ``None`` takes the specification's.
+            method: The accountant; ``None`` takes the specification's.
+        """
+        return self.ledger.epsilon(
+            self.spec.delta if delta is None else delta,
+            self.spec.accountant if method is None else method,
+        )
+
+    def round(self, contributions: Iterable[Contribution]) -> Broadcast:
+        """Run one round.
+
+        A message that is lost, late, malformed or a duplicate counts as the zero vector and
+        changes nothing else; ``diagnostics`` tells the owner.
+
+        Args:
+            contributions: What arrived, at most one message for each agent and this round.
+
+        Returns:
+            The broadcast, after it was recorded and saved.
+
+        Raises:
+            PrivacyBudgetExceeded: If all rounds are done or the target epsilon would be
+                exceeded; nothing is released then.
+        """
+        number = self.next_round
+        self._check_budget(number)
+        vectors, refused = self._accept(number, contributions)
+        cohort = self._noise.coins(number, self.spec.num_agents, self.spec.sample_rate)
+        drawn = tuple(cohort.nonzero().squeeze(-1).tolist())
+        present = [n for n in drawn if n in vectors]
+        self._record(number)
+        broadcast = Broadcast(
+            self.spec.fingerprint, number, self._aggregate(number, present, vectors)
+        )
+        if self._directory is not None:
+            write_atomically(self._directory / "broadcast.bin", broadcast.to_bytes())
+        self._last = broadcast
+        lost = self.spec.num_agents - len(vectors)
+        statuses = Counter(accepted=len(vectors), lost=lost)
+        statuses.update(status for _, status in refused)
+        self.diagnostics.append(RoundDiagnostics(number, dict(statuses), tuple(refused), drawn))
+        return broadcast
