@@ -142,7 +142,8 @@ class Fleet:
         if self.spec.message not in ("mean", "sample"):
             return self.X.new_zeros(len(self), M)
         phi = self.features(normalize(self.X, self.bounds))
-        y = standardize(self.Y).squeeze(-1)
+        # A single outcome has no spread to be measured in.
+        y = (standardize(self.Y) if n > 1 else torch.zeros_like(self.Y)).squeeze(-1)
         if self.spec.message == "mean":
             return weight_mean(phi, y, self.spec.noise_variance)
         generators = [derived_generator(seed, "contribute", round) for seed in self.seeds]
