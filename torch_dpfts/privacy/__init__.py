@@ -1,0 +1,24 @@
+"""Differential privacy of the server's broadcasts: mechanism, noise, accounting."""
+
+from torch_dpfts.privacy.accounting import epsilon_spent
+from torch_dpfts.privacy.mechanism import NoisyRegionAggregator
+from torch_dpfts.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+from torch_dpfts.privacy.sensitivity import (
+    charged_sensitivity,
+    joint_sensitivity,
+    round_charge,
+)
+from torch_dpfts.privacy.weights import region_score, region_weights
+
+__all__ = [
+    "NoiseSource",
+    "NoisyRegionAggregator",
+    "SecureNoise",
+    "SeededNoise",
+    "charged_sensitivity",
+    "epsilon_spent",
+    "joint_sensitivity",
+    "region_score",
+    "region_weights",
+    "round_charge",
+]

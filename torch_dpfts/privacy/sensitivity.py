@@ -1,0 +1,89 @@
+"""How far one agent can move a whole broadcast, measured in units of its noise."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from torch_dpfts import checks
+from torch_dpfts.errors import InvalidInputError
+from torch_dpfts.privacy import weights
+from torch_dpfts.spec import FederationSpec
+
+
+def joint_sensitivity(region_weights: Tensor) -> float:
+    r"""Return kappa, the joint sensitivity of all ``P`` blocks of one broadcast.
+
+    .. math::
+        \kappa = \max_n \Bigl(\frac1P \sum_{i=1}^P r_{in}^2\Bigr)^{1/2}, \qquad
+        r_{in} = \phi_n^{(i)} / \max_m \phi_m^{(i)}
+
+    A round with noise multiplier z is a (Poisson-subsampled) Gaussian mechanism of noise
+    multiplier z / kappa. Charging z, as the paper does, is charging for kappa = 1.
+
+    Proof.
+      1. Neighbours differ in one agent n: its vector v, or the zero vector in its place.
+      2. Region i receives w v with w = phi_n^i / q, and noise of standard deviation
+         sigma_i = z S max_m phi_m^i / q; every clipped v has norm at most C = S / sqrt(P).
+      3. Dividing block i by the public number sigma_i loses nothing, makes the noise standard
+         normal in all P M coordinates, and moves block i by r_in v / (z S).
+      4. The squared distance between the two means is therefore
+         sum_i r_in^2 |v|^2 / (z S)^2 <= sum_i r_in^2 / (P z^2) = (kappa_n / z)^2.
+      5. By rotation invariance, telling the neighbours apart is telling N(0, 1) from
+         N(kappa_n / z, 1): the Gaussian mechanism of noise multiplier z / kappa_n. The bound
+         is attained by |v| = C, and it grows with kappa_n.
+      6. The coin of agent n is independent of everything else, so sampling mixes the two
+         cases with weights q and 1 - q: the Poisson-subsampled Gaussian of z / max_n kappa_n.
+
+    Args:
+        region_weights: Weights phi, ``P x N``, non-negative, no row all zero.
+
+    Returns:
+        kappa, between ``1 / sqrt(P)`` and 1.
+
+    Raises:
+        InvalidInputError: If the weights are no such matrix.
+
+    Example:
+        >>> import torch
+        >>> joint_sensitivity(torch.eye(4))
+        0.5
+        >>> joint_sensitivity(torch.ones(4, 10))
+        1.0
+    """
+    if region_weights.ndim != 2 or region_weights.numel() == 0:
+        raise InvalidInputError(
+            f"region_weights must have shape P x N, got {tuple(region_weights.shape)}."
+        )
+    checks.finite("region_weights", region_weights)
+    if (region_weights < 0).any() or (region_weights.amax(-1) <= 0).any():
+        raise InvalidInputError(
+            "region_weights must be non-negative with a positive entry in every row; got a "
+            f"smallest entry of {float(region_weights.min())} and a smallest row maximum of "
+            f"{float(region_weights.amax(-1).min())}."
+        )
+    ratios = region_weights.double() / region_weights.double().amax(-1, keepdim=True)
+    return float(ratios.square_().mean(0).sqrt_().amax().clamp_(max=1.0))
+
+
+def round_charge(spec: FederationSpec, round: int) -> tuple[float, float]:
+    """Return what one broadcast of ``spec`` costs: ``(noise_multiplier, sample_rate)``.
+
+    The noise multiplier is z / kappa_t for ``spec.sensitivity == "exact"`` and z for
+    ``"paper"``; feed it to :func:`~torch_dpfts.privacy.epsilon_spent`.
+
+    Raises:
+        InvalidInputError: If ``round`` is not an integer of at least 1.
+    """
+    return spec.noise_multiplier / charged_sensitivity(spec, round), spec.sample_rate
+
+
+def charged_sensitivity(spec: FederationSpec, round: int) -> float:
+    """Return the kappa_t that ``spec`` charges in ``round``: exact, or the paper's 1.
+
+    Raises:
+        InvalidInputError: If ``round`` is not an integer of at least 1.
+    """
+    checks.integer("round", round, minimum=1)
+    if spec.sensitivity == "paper":
+        return 1.0
+    return joint_sensitivity(weights.region_weights(spec, round))
