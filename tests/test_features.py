@@ -83,14 +83,29 @@ def test_the_map_is_a_function_of_the_public_seed() -> None:
     assert not torch.equal(first.frequencies, other.frequencies)
 
 
-def test_a_seed_means_the_same_map_in_every_version() -> None:
-    """Two sites with different releases of torch and numpy must hold one map."""
-    iid = SharedFeatures.from_spec(spec(frequencies="iid")).frequencies[0] * torch.tensor(
-        [0.3, 0.6]
-    )
+@pytest.mark.parametrize(
+    ("kernel", "frequencies", "first", "last"),
+    [
+        ("rbf", "iid", [-7.3180393376, -1.0837403415], [-6.6351691048, 1.3447602375]),
+        ("rbf", "sobol", [0.3087300899, 0.2276085754], [0.1879311967, -0.8715776679]),
+        ("matern52", "iid", [-8.0353796318, -1.1899724318], [-14.0203516000, 2.8415268775]),
+        ("matern52", "sobol", [0.2621223268, 0.1932474071], [0.2198408466, -1.0195666059]),
+    ],
+)
+def test_a_seed_means_the_same_map_in_every_version(
+    kernel: str, frequencies: str, first: list[float], last: list[float]
+) -> None:
+    """Sites with different releases of torch, numpy and scipy must hold one map."""
+    drawn = SharedFeatures.from_spec(spec(kernel=kernel, frequencies=frequencies)).frequencies
+    np.testing.assert_allclose(drawn[[0, -1]], [first, last], rtol=1e-8)
+
+
+def test_iid_frequencies_are_quantiles_of_philox_bits() -> None:
+    lengthscales = torch.tensor([0.3, 0.6])
+    drawn = SharedFeatures.from_spec(spec(frequencies="iid")).frequencies[0] * lengthscales
     raw = np.random.Philox(0).random_raw(2) >> np.uint64(11)
     expected = torch.erfinv(2 * torch.tensor(raw * 2.0**-53) - 1) * math.sqrt(2)
-    assert torch.allclose(iid, expected)
+    assert torch.allclose(drawn, expected)
 
 
 def test_explicit_frequencies_and_phases() -> None:

@@ -178,3 +178,48 @@ class Server:
         statuses.update(status for _, status in refused)
         self.diagnostics.append(RoundDiagnostics(number, dict(statuses), tuple(refused), drawn))
         return broadcast
+
+    # --- pieces of a round --------------------------------------------------------------
+
+    def _check_budget(self, number: int) -> None:
+        spec = self.spec
+        if number > spec.num_rounds:
+            raise PrivacyBudgetExceeded(
+                f"All {spec.num_rounds} planned rounds are done; agents go on with the last "
+                "broadcast or alone."
+            )
+
+    def _accept(
+        self, number: int, contributions: Iterable[Contribution]
+    ) -> tuple[dict[int, Tensor], list[tuple[int, str]]]:
+        """Sort what arrived into usable vectors by agent, and refused messages."""
+        vectors: dict[int, Tensor] = {}
+        refused: list[tuple[int, str]] = []
+        for message in contributions:
+            agent_id = message.agent_id
+            status = self._fault(number, message)
+            if status is None and agent_id in vectors:
+                status = "duplicate"
+            if status is None:
+                vectors[agent_id] = message.vector.detach().to("cpu", self.spec.torch_dtype)
+            else:
+                refused.append((agent_id, status))
+        return vectors, refused
+
+    def _fault(self, number: int, message: Contribution) -> str | None:
+        spec = self.spec
+        if message.fingerprint != spec.fingerprint:
+            return "wrong fingerprint"
+        if not 0 <= message.agent_id < spec.num_agents:
+            return "unknown agent"
+        if message.round != number:
+            return "stale"
+        if message.vector.shape != (spec.num_features,):
+            return "wrong shape"
+        return None if message.vector.isfinite().all() else "non-finite"
+
+    def _aggregate(self, number: int, present: list[int], vectors: dict[int, Tensor]) -> Tensor:
+        stack = torch.empty(0, self.spec.num_features, dtype=self.spec.torch_dtype)
+        if present:
+            stack = torch.stack([vectors[n] for n in present])
+        return self._aggregator.aggregate(number, stack, torch.tensor(present), self._noise)
