@@ -234,7 +234,8 @@ class NoisyRegionAggregator:
             )
         if not vectors.is_floating_point():
             raise InvalidInputError(f"vectors must have a floating dtype, got {vectors.dtype}.")
-        if agent_ids.shape != vectors.shape[:1] or agent_ids.is_floating_point():
+        integers = not agent_ids.is_floating_point() or agent_ids.numel() == 0
+        if agent_ids.shape != vectors.shape[:1] or not integers:
             raise InvalidInputError(
                 f"agent_ids must be {vectors.shape[0]} integers, one for each vector, got shape "
                 f"{tuple(agent_ids.shape)} and {agent_ids.dtype}."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from torch_dpfts import checks
@@ -87,3 +89,19 @@ def charged_sensitivity(spec: FederationSpec, round: int) -> float:
     if spec.sensitivity == "paper":
         return 1.0
     return joint_sensitivity(weights.region_weights(spec, round))
+
+
+def joint_multiplier(*multipliers: float) -> float:
+    """Noise multiplier of several Gaussian releases about one cohort, taken as one release.
+
+    Whitened side by side, the releases move by at most ``1 / z_j`` each, so together by the root
+    of the sum of squares. (They share the cohort's coins, so composing them as if each had coins
+    of its own would not be sound.)
+
+    Example:
+        >>> joint_multiplier(3.0, 4.0)
+        2.4
+    """
+    if min(multipliers) == 0.0:
+        return 0.0
+    return 1.0 / math.hypot(*(1.0 / multiplier for multiplier in multipliers))
