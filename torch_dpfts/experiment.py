@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from torch_dpfts.federation import Objective, run_federation
-from torch_dpfts.privacy import epsilon_spent, planned_history
+from torch_dpfts.privacy import epsilon_spent, round_charge
 from torch_dpfts.spec import FederationSpec
 
 _ticks: Any = None
@@ -101,7 +101,7 @@ def planned_epsilon(spec: FederationSpec, deltas: Sequence[float]) -> dict[float
     """Epsilon of all rounds of a federation at each delta; empty if it is not private."""
     if not (spec.is_private and spec.shares):
         return {}
-    history = planned_history(spec, spec.num_rounds)
+    history = [(*round_charge(spec, t), 1) for t in range(1, spec.num_rounds + 1)]
     return {delta: epsilon_spent(history, delta, spec.accountant) for delta in deltas}
 
 

@@ -17,12 +17,18 @@ import torch
 from torch import Tensor
 
 from torch_dpfts import checks
-from torch_dpfts.errors import PrivacyBudgetExceeded, StateError
+from torch_dpfts.errors import (
+    DPFTSError,
+    FingerprintMismatchError,
+    PrivacyBudgetExceeded,
+    StateError,
+)
 from torch_dpfts.files import read_state, write_atomically
 from torch_dpfts.messages import Broadcast, Contribution
 from torch_dpfts.privacy.ledger import PrivacyLedger
 from torch_dpfts.privacy.mechanism import NoisyRegionAggregator
 from torch_dpfts.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+from torch_dpfts.privacy.sensitivity import charged_sensitivity, round_charge
 from torch_dpfts.spec import FederationSpec
 
 
@@ -111,11 +117,36 @@ class Server:
             server = cls(spec, state["seed"])
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"The server's state in {str(path)!r} is damaged: {error}.") from None
-        server._directory = path
         server.ledger = PrivacyLedger(path / "ledger.jsonl")
-        if (path / "broadcast.bin").exists():
-            server._last = Broadcast.from_bytes(read_state(path / "broadcast.bin"))
+        try:
+            server._directory = path
+            if (path / "broadcast.bin").exists():
+                server._last = Broadcast.from_bytes(read_state(path / "broadcast.bin"))
+            server._check_consistency()
+        except DPFTSError:
+            server.close()
+            raise
         return server
+
+    def _check_consistency(self) -> None:
+        """Refuse files that do not belong together, such as parts of different backups."""
+        prints = {entry.fingerprint for entry in self.ledger.entries}
+        prints |= set() if self._last is None else {self._last.fingerprint}
+        for fingerprint in prints - {self.spec.fingerprint}:
+            raise FingerprintMismatchError(
+                f"The directory's specification has fingerprint {self.spec.fingerprint}, its "
+                f"ledger or broadcast {fingerprint}; restore all files of one federation."
+            )
+        released = self.next_round - 1
+        if len(self.ledger) not in (released, released + 1):
+            raise StateError(
+                f"The ledger has {len(self.ledger)} rounds and {released} were broadcast; restore "
+                "ledger.jsonl, ledger.jsonl.head and broadcast.bin together."
+            )
+
+    def close(self) -> None:
+        """Let go of the ledger's file, so that another process may load the federation."""
+        self.ledger.close()
 
     @property
     def noise_description(self) -> str:
@@ -188,6 +219,28 @@ class Server:
                 f"All {spec.num_rounds} planned rounds are done; agents go on with the last "
                 "broadcast or alone."
             )
+        if spec.target_epsilon is None or number in self.ledger:
+            return
+        charge = round_charge(spec, number)
+        if self.ledger.would_exceed(charge, spec.target_epsilon, spec.delta, spec.accountant):
+            raise PrivacyBudgetExceeded(
+                f"Round {number} would exceed target_epsilon={spec.target_epsilon} at "
+                f"delta={spec.delta:.3g}; {self.epsilon():.4g} is spent. Agents go on with the "
+                "last broadcast or alone."
+            )
+
+    def _record(self, number: int) -> None:
+        """Charge the round before it is released; a round that a crash cut off is charged once."""
+        if number in self.ledger:
+            return
+        spec = self.spec
+        self.ledger.append(
+            round=number,
+            sample_rate=spec.sample_rate,
+            noise_multiplier=spec.noise_multiplier,
+            kappa=charged_sensitivity(spec, number),
+            fingerprint=spec.fingerprint,
+        )
 
     def _accept(
         self, number: int, contributions: Iterable[Contribution]
