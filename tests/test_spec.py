@@ -26,6 +26,31 @@ BAD = [
     ({"bounds": (0.0, 1.0)}, r"bounds must have shape 2 x d, got \(2,\)"),
     ({"bounds": ((0.0, 0.0), (1.0,))}, "bounds must be a 2 x d array"),
     ({"bounds": torch.empty(2, 0)}, r"got \(2, 0\)"),
+    ({"log_dims": [1]}, r"dimension 1 must be positive as it is in log_dims, got \[0.0, 10.0\]"),
+    ({"log_dims": 1}, "log_dims must be a list of dimensions, got 1"),
+    ({"integer_dims": [2]}, r"integer_dims must name different dimensions below 2, got \[2\]"),
+    ({"integer_dims": [0, 0]}, "integer_dims must name different dimensions"),
+    ({"integer_dims": [-1]}, "integer_dims must be at least 0, got -1"),
+    (
+        {"integer_dims": [1], "bounds": ((0.0, 0.5), (1.0, 3.0))},
+        r"dimension 1 must be whole .* got \[0.5, 3.0\]",
+    ),
+    (
+        {"categorical_dims": [1], "bounds": ((0.0, 1.0), (1.0, 3.0))},
+        r"dimension 1 must start at 0 .* got \[1.0, 3.0\]",
+    ),
+    ({"categorical_dims": [1], "integer_dims": [1]}, "must not be in log_dims or integer_dims"),
+    (
+        {"integer_dims": [0], "region_grid": (4, 1)},
+        "more cells along dimension 0 than the 2 values",
+    ),
+    (
+        {"bounds": ((0.0, 0.0), (1.0, 1.0)), "integer_dims": [0, 1], "num_regions": 8},
+        "num_regions=8 is more than the values",
+    ),
+    ({"space": "{"}, "space must be a JSON object in a string, got '{'"),
+    ({"space": "[1]"}, r"space must be a JSON object in a string, got '\[1\]'"),
+    ({"space": 3}, "space must be a JSON object in a string, got 3"),
     ({"num_agents": 0}, "num_agents must be at least 1, got 0"),
     ({"num_agents": 2.5}, "num_agents must be an integer of at least 1, got 2.5"),
     ({"num_rounds": 0}, "num_rounds must be at least 1, got 0"),
@@ -108,6 +133,10 @@ def test_every_field_changes_the_fingerprint() -> None:
         "bounds": ((0.0, 0.0), (1.0, 11.0)),
         "num_agents": 30,
         "num_rounds": 61,
+        "log_dims": [1],
+        "integer_dims": [1],
+        "categorical_dims": [1],
+        "space": '{"lr": 1}',
         "num_regions": 2,
         "region_grid": (4, 1),
         "region_score": 15.0,
@@ -132,8 +161,17 @@ def test_every_field_changes_the_fingerprint() -> None:
         "dtype": "float32",
     }
     assert set(json.loads(spec.to_json())) == set(others)
-    prints = {make(**{name: value}).fingerprint for name, value in others.items()}
-    assert len(prints | {spec.fingerprint}) == len(others) + 1
+    positive = {"bounds": ((0.5, 1.0), (1.0, 10.0))}
+    prints = {
+        make(**{name: value}).fingerprint for name, value in others.items() if name != "log_dims"
+    }
+    logs = {make(**positive).fingerprint, make(**positive, log_dims=others["log_dims"]).fingerprint}
+    assert len(prints | logs | {spec.fingerprint}) == len(others) + 2
+
+
+def test_equal_spaces_have_one_fingerprint() -> None:
+    assert make(space='{"b": 1, "a": [2]}') == make(space='{"a":[2],"b":1}')
+    assert make(space='{"a":[2],"b":1}').space == '{"a":[2],"b":1}'
 
 
 def test_delta_defaults_to_the_roster() -> None:
@@ -157,6 +195,12 @@ def test_the_arms_differ_in_what_the_table_says() -> None:
     assert FederationSpec.dp_fts(**settings, **PRIVATE) == base.arm("dp-fts")
     assert FederationSpec.noise(**settings, **PRIVATE) == base.arm("noise")
     assert make(num_regions=1) == FederationSpec.dp_fts(**settings, **PRIVATE)
+
+
+def test_even_grids_leave_room_for_the_values() -> None:
+    bounds = ((0.0, 0.0, 0.0), (1.0, 2.0, 1.0))
+    spec = make(bounds=bounds, integer_dims=[1], categorical_dims=[0], num_regions=16)
+    assert spec.region_grid == (2, 2, 4)
 
 
 @pytest.mark.parametrize(

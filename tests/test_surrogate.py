@@ -6,6 +6,7 @@ from botorch.fit import fit_gpytorch_mll
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
+from torch_dpfts.space import SearchSpace
 from torch_dpfts.surrogate import build_model, fit_model, get_hyperparameters, is_refit_due
 
 BOUNDS = torch.tensor([[200.0, -1.0], [8000.0, 1.0]], dtype=torch.float64)
@@ -30,28 +31,28 @@ def log_likelihood(model: torch.nn.Module) -> Tensor:
 @pytest.mark.parametrize("n", [5, 25])
 def test_the_fit_is_as_good_as_botorchs(n: int) -> None:
     X, Y = data(4, n)
-    model = build_model(X, Y, BOUNDS)
+    model = build_model(X, Y, SearchSpace(BOUNDS))
     fit_model(model)
     for i in range(4):
-        reference = build_model(X[i], Y[i], BOUNDS)
+        reference = build_model(X[i], Y[i], SearchSpace(BOUNDS))
         fit_gpytorch_mll(ExactMarginalLogLikelihood(reference.likelihood, reference))
         assert float(log_likelihood(model)[i]) > float(log_likelihood(reference)) - 1e-3
 
 
 def test_a_fit_does_not_depend_on_the_batch() -> None:
     X, Y = data(3, 12)
-    together = fit_model(build_model(X, Y, BOUNDS))
+    together = fit_model(build_model(X, Y, SearchSpace(BOUNDS)))
     for i in range(3):
-        alone = fit_model(build_model(X[i : i + 1], Y[i : i + 1], BOUNDS))
+        alone = fit_model(build_model(X[i : i + 1], Y[i : i + 1], SearchSpace(BOUNDS)))
         for a, b in zip(alone, together, strict=True):
             torch.testing.assert_close(a[0], b[i], rtol=1e-8, atol=1e-10)
 
 
 def test_hyperparameters_can_be_written_back() -> None:
     X, Y = data(2, 10)
-    fitted = build_model(X, Y, BOUNDS)
+    fitted = build_model(X, Y, SearchSpace(BOUNDS))
     values = fit_model(fitted)
-    again = build_model(X, Y, BOUNDS, values)
+    again = build_model(X, Y, SearchSpace(BOUNDS), values)
     for a, b in zip(values, get_hyperparameters(again), strict=True):
         torch.testing.assert_close(a, b)
     test_X = X[:, :3] + 0.01
@@ -63,7 +64,9 @@ def test_hyperparameters_can_be_written_back() -> None:
 )
 def test_few_or_equal_outcomes_are_no_trouble(Y: list[float]) -> None:
     X = data(1, len(Y))[0]
-    model = build_model(X, torch.tensor(Y, dtype=torch.float64).reshape(1, -1, 1), BOUNDS)
+    model = build_model(
+        X, torch.tensor(Y, dtype=torch.float64).reshape(1, -1, 1), SearchSpace(BOUNDS)
+    )
     for value in fit_model(model):
         assert value.isfinite().all()
     assert model.posterior(X).mean.isfinite().all()
@@ -73,7 +76,7 @@ def test_few_or_equal_outcomes_are_no_trouble(Y: list[float]) -> None:
 def test_near_repeats_are_no_trouble(dtype: torch.dtype) -> None:
     X, Y = (value.to(dtype) for value in data(1, 12))
     X[:, 6:] = X[:, :1] + 1e-7 * torch.arange(6)[None, :, None]
-    model = build_model(X, Y, BOUNDS.to(dtype))
+    model = build_model(X, Y, SearchSpace(BOUNDS.to(dtype)))
     for value in fit_model(model):
         assert value.isfinite().all()
     assert model.posterior(X).mean.dtype == dtype

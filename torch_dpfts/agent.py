@@ -12,7 +12,7 @@ from botorch.models import SingleTaskGP
 from torch import Tensor
 
 from torch_dpfts import checks
-from torch_dpfts.acquisition.thompson import check_fingerprint
+from torch_dpfts.acquisition.broadcast import check_fingerprint
 from torch_dpfts.errors import InvalidInputError, MessageError, StateError
 from torch_dpfts.files import read_state, write_atomically
 from torch_dpfts.fleet import Fleet, agent_seed

@@ -84,6 +84,8 @@ class SharedFeatures(FeatureMap):
             # A Matern spectral density is a Student t: normals over the root of a Gamma(nu, nu).
             nu = _SMOOTHNESS[spec.kernel]
             frequencies /= np.sqrt(gammaincinv(nu, uniforms[:, [spec.dim]]) / nu)
+        for i in spec.categorical_dims:
+            frequencies[:, i] = _categorical_frequencies(uniforms[:, i], spec, i)
         phases = None if paired else 2 * math.pi * uniforms[:, spec.dim + 1]
 
         def tensor(values: np.ndarray) -> Tensor:
@@ -106,6 +108,17 @@ class SharedFeatures(FeatureMap):
             return torch.cat([angles.sin(), angles.cos()], dim=-1) * scale
         cosines = torch.cos(angles + self.phases)
         return cosines / cosines.norm(dim=-1, keepdim=True)
+
+
+def _categorical_frequencies(uniforms: np.ndarray, spec: FederationSpec, i: int) -> np.ndarray:
+    """Frequencies under which categories correlate by ``exp(-1 / lengthscale)``.
+
+    On whole numbers a frequency of 0 makes all categories equal, and frequencies uniform on
+    a full turn make different categories orthogonal; the mixture has the correlation between.
+    """
+    same = math.exp(-1 / spec.lengthscales[i])
+    turn = np.where(uniforms < same, 0.0, (uniforms - same) / (1 - same))
+    return 2 * math.pi * turn * spec.bounds[1][i]
 
 
 def _public_uniforms(spec: FederationSpec, count: int, columns: int) -> np.ndarray:

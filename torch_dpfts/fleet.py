@@ -11,17 +11,19 @@ from collections.abc import Sequence
 
 import torch
 from botorch.models import SingleTaskGP
-from botorch.utils.transforms import normalize, standardize
+from botorch.utils.transforms import standardize
 from torch import Tensor
 
+from torch_dpfts.acquisition.broadcast import BroadcastPath
 from torch_dpfts.acquisition.optimize import maximize_per_region
-from torch_dpfts.acquisition.paths import BroadcastPath, draw_posterior_path
+from torch_dpfts.acquisition.paths import draw_posterior_path
 from torch_dpfts.acquisition.thompson import draw_coin
 from torch_dpfts.features import SharedFeatures
 from torch_dpfts.posterior import weight_mean, weight_sample
 from torch_dpfts.regions import RegionGrid
 from torch_dpfts.rng import derived_generator, derived_seed, normal_rows, uniform_rows
 from torch_dpfts.schedules import local_probability
+from torch_dpfts.space import SearchSpace
 from torch_dpfts.spec import FederationSpec
 from torch_dpfts.surrogate import Hyperparameters, build_model, fit_model, is_refit_due
 
@@ -50,7 +52,8 @@ class Fleet:
         self.spec = spec
         self.seeds = list(seeds)
         self.agent_ids = torch.tensor(agent_ids, dtype=torch.long, device=device)
-        self.bounds = spec.bounds_tensor(device)
+        self.space = SearchSpace.from_spec(spec, device)
+        self.bounds = self.space.bounds
         self.features = SharedFeatures.from_spec(spec, device)
         self.grid = RegionGrid(spec.region_grid, spec.torch_dtype, device)
         self.X = self.bounds.new_empty(len(self), 0, spec.dim)
@@ -75,10 +78,9 @@ class Fleet:
         self, agent_ids: Tensor, generators: Sequence[torch.Generator], n: int
     ) -> Tensor:
         region = self.grid.assigned(agent_ids)
-        lower, upper = self.grid.lower[region], self.grid.upper[region]  # b x d
+        lower, width = (box[region].unsqueeze(-2) for box in self.space.boxes(self.grid))
         unit = uniform_rows(generators, (n, self.spec.dim), self.bounds.dtype, self.bounds.device)
-        unit = lower.unsqueeze(-2) + unit * (upper - lower).unsqueeze(-2)
-        return self.bounds[0] + unit * (self.bounds[1] - self.bounds[0])
+        return self.space.snap(self.space.from_unit(lower + unit * width))
 
     def observe(self, X: Tensor, Y: Tensor) -> None:
         """Add observations, ``b x k x d`` and ``b x k x 1``, and refit when that is due."""
@@ -94,7 +96,7 @@ class Fleet:
         if rows is not None:
             X, Y = X[rows], Y[rows]
             values = values and Hyperparameters(*(value[rows] for value in values))
-        return build_model(X, Y, self.bounds, values)
+        return build_model(X, Y, self.space, values)
 
     def suggest(self, vectors: Tensor | None = None, round: int | None = None) -> Tensor:
         """Choose each agent's next point.
@@ -120,7 +122,9 @@ class Fleet:
             x[rows] = self._maximise_own(rows, [seeds[i] for i in rows.tolist()])
         rows = (~own).nonzero().squeeze(-1)
         if vectors is not None and len(rows):
-            path = BroadcastPath(self.features, self.grid, vectors[rows], self.bounds)
+            path = BroadcastPath(
+                self.features, self.grid, vectors[rows], self.space.input_transform()
+            )
             x[rows] = self._maximise(path, len(rows), self.grid)
         return x
 
@@ -134,14 +138,14 @@ class Fleet:
 
     def _maximise(self, path: torch.nn.Module, batch_size: int, grid: RegionGrid) -> Tensor:
         seed = self.num_observations
-        return maximize_per_region(path, batch_size, grid, self.bounds, seed).x.unsqueeze(-2)
+        return maximize_per_region(path, batch_size, grid, self.space, seed).x.unsqueeze(-2)
 
     def contribute(self, round: int) -> Tensor:
         """Compute what each agent sends for a round, ``b x M``."""
         n, M = self.num_observations, self.spec.num_features
         if self.spec.message not in ("mean", "sample"):
             return self.X.new_zeros(len(self), M)
-        phi = self.features(normalize(self.X, self.bounds))
+        phi = self.features(self.space.to_unit(self.X))
         # A single outcome has no spread to be measured in.
         y = (standardize(self.Y) if n > 1 else torch.zeros_like(self.Y)).squeeze(-1)
         if self.spec.message == "mean":

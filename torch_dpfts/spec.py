@@ -56,6 +56,14 @@ class FederationSpec:
 
     Args:
         bounds: Lower and upper bounds of the search space, ``2 x d``, in the user's units.
+        log_dims: Dimensions on a logarithmic scale; their bounds are positive. Regions,
+            features and models see the logarithm.
+        integer_dims: Dimensions of whole numbers, between whole bounds.
+        categorical_dims: Dimensions of categories, coded ``0, 1, ..., k - 1``; their bounds are
+            whole. Different categories correlate by ``exp(-1 / lengthscale)`` under the shared
+            features.
+        space: Names and choices of the dimensions as JSON, for sites that tune by name (see
+            :class:`torch_dpfts.tune.ParameterSpace`); kept in canonical form.
         num_agents: Size N of the public roster, fixed for the federation.
         num_rounds: Number T of broadcasts.
         num_regions: Number P of sub-regions (cells of a grid over the unit cube).
@@ -107,6 +115,10 @@ class FederationSpec:
     bounds: Any
     num_agents: int
     num_rounds: int
+    log_dims: Any = ()
+    integer_dims: Any = ()
+    categorical_dims: Any = ()
+    space: str | None = None
     num_regions: int = 1
     region_grid: Any = None
     region_score: float = 16.0
@@ -150,7 +162,11 @@ class FederationSpec:
                 f"num_features must be even (sine-cosine pairs), got {self.num_features}; "
                 f"use {self.num_features + 1}."
             )
-        set_("region_grid", _check_grid(self.region_grid, self.num_regions, self.dim))
+        for name in ("log_dims", "integer_dims", "categorical_dims"):
+            set_(name, _check_dims(name, getattr(self, name), self.dim))
+        _check_kinds(self)
+        set_("space", _check_space(self.space))
+        set_("region_grid", _check_grid(self.region_grid, self.num_regions, _num_values(self)))
         set_("lengthscales", _check_lengthscales(self.lengthscales, self.dim))
         for name, limits in (
             ("region_score", {"minimum": 1.0, "below": math.inf}),
@@ -352,9 +368,17 @@ def _check_bounds(bounds: Any) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(lower), tuple(upper)
 
 
-def _check_grid(grid: Any, num_regions: int, dim: int) -> tuple[int, ...]:
+def _num_values(spec: FederationSpec) -> list[float]:
+    """How many values each dimension takes."""
+    discrete = {*spec.integer_dims, *spec.categorical_dims}
+    widths = [high - low for low, high in zip(*spec.bounds, strict=True)]
+    return [widths[i] + 1 if i in discrete else math.inf for i in range(spec.dim)]
+
+
+def _check_grid(grid: Any, num_regions: int, num_values: list[float]) -> tuple[int, ...]:
+    dim = len(num_values)
     if grid is None:
-        return _even_grid(num_regions, dim)
+        return _even_grid(num_regions, num_values)
     if not isinstance(grid, Sequence) or len(grid) != dim:
         raise InvalidInputError(f"region_grid must hold {dim} integers, got {grid!r}.")
     cells = tuple(checks.integer("region_grid", count, minimum=1) for count in grid)
@@ -363,12 +387,18 @@ def _check_grid(grid: Any, num_regions: int, dim: int) -> tuple[int, ...]:
             f"region_grid {cells} makes {math.prod(cells)} cells and does not divide the space "
             f"into num_regions={num_regions}; make the two agree."
         )
+    for i, (count, values) in enumerate(zip(cells, num_values, strict=True)):
+        if count > values:
+            raise InvalidInputError(
+                f"region_grid {cells} has more cells along dimension {i} than the {values:g} "
+                "values it takes; divide another dimension."
+            )
     return cells
 
 
-def _even_grid(num_regions: int, dim: int) -> tuple[int, ...]:
+def _even_grid(num_regions: int, num_values: list[float]) -> tuple[int, ...]:
     """Deal the prime factors, largest first, to the dimension with the fewest cells."""
-    cells = [1] * dim
+    cells = [1] * len(num_values)
     factors, rest, prime = [], num_regions, 2
     while rest > 1:
         while rest % prime == 0:
@@ -376,8 +406,65 @@ def _even_grid(num_regions: int, dim: int) -> tuple[int, ...]:
             rest //= prime
         prime += 1
     for factor in reversed(factors):
-        cells[cells.index(min(cells))] *= factor
+        room = [i for i, values in enumerate(num_values) if cells[i] * factor <= values]
+        if not room:
+            raise InvalidInputError(
+                f"num_regions={num_regions} is more than the values of the dimensions can be "
+                "divided into; lower it."
+            )
+        cells[min(room, key=lambda i: cells[i])] *= factor
     return tuple(cells)
+
+
+def _check_dims(name: str, dims: Any, dim: int) -> tuple[int, ...]:
+    if not isinstance(dims, Sequence) or isinstance(dims, str):
+        raise InvalidInputError(f"{name} must be a list of dimensions, got {dims!r}.")
+    values = sorted(checks.integer(name, i) for i in dims)
+    if len(set(values)) < len(values) or (values and values[-1] >= dim):
+        raise InvalidInputError(f"{name} must name different dimensions below {dim}, got {dims!r}.")
+    return tuple(values)
+
+
+def _check_kinds(spec: FederationSpec) -> None:
+    """Bounds must suit the kind of each dimension."""
+    for i in spec.categorical_dims:
+        if i in spec.log_dims or i in spec.integer_dims:
+            raise InvalidInputError(
+                f"Dimension {i} is in categorical_dims and must not be in log_dims or integer_dims."
+            )
+    for i, (low, high) in enumerate(zip(*spec.bounds, strict=True)):
+        if i in spec.log_dims and low <= 0:
+            raise InvalidInputError(
+                f"bounds of dimension {i} must be positive as it is in log_dims, got "
+                f"[{low}, {high}]."
+            )
+        discrete = i in spec.integer_dims or i in spec.categorical_dims
+        if discrete and not (low.is_integer() and high.is_integer()):
+            raise InvalidInputError(
+                f"bounds of dimension {i} must be whole as it is in integer_dims or "
+                f"categorical_dims, got [{low}, {high}]."
+            )
+        if i in spec.categorical_dims and low != 0:
+            raise InvalidInputError(
+                f"bounds of dimension {i} must start at 0 as it is in categorical_dims, got "
+                f"[{low}, {high}]; code the categories 0, 1, ..."
+            )
+
+
+def _check_space(space: Any) -> str | None:
+    """Return the JSON in canonical form, so that equal spaces have equal fingerprints."""
+    if space is None:
+        return None
+    try:
+        content = json.loads(space)
+    except (TypeError, ValueError):
+        content = None
+    if not isinstance(content, Mapping):
+        raise InvalidInputError(
+            f"space must be a JSON object in a string, got {space!r}; take it from "
+            "ParameterSpace.spec_fields()."
+        )
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def _check_lengthscales(lengthscales: Any, dim: int) -> tuple[float, ...]:

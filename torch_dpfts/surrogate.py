@@ -16,11 +16,12 @@ from typing import NamedTuple
 import torch
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.models import SingleTaskGP
-from botorch.models.transforms import Normalize, Standardize
+from botorch.models.transforms import Standardize
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from torch_dpfts.optim import minimize_in_box
+from torch_dpfts.space import SearchSpace
 
 
 class Limits(NamedTuple):
@@ -50,27 +51,27 @@ class Hyperparameters(NamedTuple):
 
 
 def build_model(
-    X: Tensor, Y: Tensor, bounds: Tensor, hyperparameters: Hyperparameters | None = None
+    X: Tensor, Y: Tensor, space: SearchSpace, hyperparameters: Hyperparameters | None = None
 ) -> SingleTaskGP:
     """Build the batch of models.
 
     Args:
         X: Inputs in the user's units, ``b x n x d`` with ``n >= 1``.
         Y: Outcomes, ``b x n x 1``.
-        bounds: The public bounds, ``2 x d``.
+        space: The public search space.
         hyperparameters: Values to set; ``None`` leaves the modes of the priors.
 
     Returns:
         The models in evaluation mode.
     """
-    batch_shape, d = X.shape[:-2], X.shape[-1]
+    batch_shape = X.shape[:-2]
     with warnings.catch_warnings():
         # The federation chose the dtype, and equal outcomes cannot be standardised.
         warnings.simplefilter("ignore", InputDataWarning)
         model = SingleTaskGP(
             X,
             Y,
-            input_transform=Normalize(d, bounds=bounds),
+            input_transform=space.input_transform(),
             outcome_transform=Standardize(1, batch_shape=batch_shape),
         )
     if hyperparameters is not None:

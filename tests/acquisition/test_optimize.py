@@ -7,6 +7,7 @@ from torch import Tensor
 from torch_dpfts.acquisition import BroadcastPath, maximize_per_region, optimize_acqf_per_region
 from torch_dpfts.features import SharedFeatures
 from torch_dpfts.regions import RegionGrid
+from torch_dpfts.space import SearchSpace
 from torch_dpfts.spec import FederationSpec
 
 BOUNDS = torch.tensor([[-5.0, 0.0], [10.0, 15.0]], dtype=torch.float64)
@@ -17,7 +18,9 @@ def piecewise(count: int) -> BroadcastPath:
     spec = FederationSpec.fts_de(bounds=BOUNDS, num_agents=1, num_rounds=1, lengthscales=0.15)
     generator = torch.Generator().manual_seed(0)
     vectors = torch.randn(count, 4, 64, generator=generator, dtype=torch.float64)
-    return BroadcastPath(SharedFeatures.from_spec(spec), GRID, vectors, BOUNDS)
+    return BroadcastPath(
+        SharedFeatures.from_spec(spec), GRID, vectors, SearchSpace(BOUNDS).input_transform()
+    )
 
 
 def test_no_dense_grid_does_better_on_functions_that_jump() -> None:
@@ -56,7 +59,7 @@ def test_a_result_does_not_depend_on_the_batch() -> None:
     together = maximize_per_region(piecewise(5), 5, GRID, BOUNDS, seed=3)
     path = piecewise(5)
     for i in range(5):
-        alone = BroadcastPath(path.features, GRID, path.vectors[i : i + 1], BOUNDS)
+        alone = BroadcastPath(path.features, GRID, path.vectors[i : i + 1], path.input_transform)
         best = maximize_per_region(alone, 1, GRID, BOUNDS, seed=3)
         torch.testing.assert_close(best.x[0], together.x[i], atol=1e-9, rtol=0)
 

@@ -3,7 +3,7 @@ import torch
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Normalize, Standardize
-from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, MaternKernel, PeriodicKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
 from torch_dpfts import Broadcast, FederationSpec
@@ -107,8 +107,8 @@ def test_paths_have_gradients_and_leave_the_global_generator_alone() -> None:
 
 
 def test_other_kernels_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="LinearKernel"):
-        draw_posterior_path(model(LinearKernel(ard_num_dims=2)), [derived_generator(0)])
+    with pytest.raises(UnsupportedError, match="PeriodicKernel"):
+        draw_posterior_path(model(PeriodicKernel(ard_num_dims=2)), [derived_generator(0)])
 
 
 SPEC = FederationSpec.fts_de(bounds=BOUNDS, num_agents=4, num_rounds=3, num_features=16)

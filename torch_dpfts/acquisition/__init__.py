@@ -1,12 +1,16 @@
 """What a BoTorch user imports: the acquisition function, its paths and its optimiser."""
 
+from torch_dpfts.acquisition.broadcast import BroadcastPath
+from torch_dpfts.acquisition.draws import draw_posterior
 from torch_dpfts.acquisition.optimize import maximize_per_region, optimize_acqf_per_region
-from torch_dpfts.acquisition.paths import BroadcastPath, draw_posterior_path
+from torch_dpfts.acquisition.paths import PathModel, draw_posterior_path
 from torch_dpfts.acquisition.thompson import FederatedThompsonSampling
 
 __all__ = [
     "BroadcastPath",
     "FederatedThompsonSampling",
+    "PathModel",
+    "draw_posterior",
     "draw_posterior_path",
     "maximize_per_region",
     "optimize_acqf_per_region",

@@ -18,8 +18,7 @@ from torch_dpfts import checks
 from torch_dpfts.optim import minimize_in_box
 from torch_dpfts.regions import RegionGrid
 from torch_dpfts.rng import derived_seed
-
-_MARGIN = 1e-6
+from torch_dpfts.space import SearchSpace
 
 
 class Maximum(NamedTuple):
@@ -40,7 +39,7 @@ def maximize_per_region(
     f: Callable[[Tensor], Tensor],
     batch_size: int,
     grid: RegionGrid,
-    bounds: Tensor,
+    space: SearchSpace | Tensor,
     seed: int,
     *,
     raw_samples: int = 128,
@@ -50,25 +49,26 @@ def maximize_per_region(
     """Maximise a batch of functions, each over all cells of a grid.
 
     Args:
-        f: Maps ``b x r x d`` to ``b x r``, in the units of ``bounds``, with gradients.
+        f: Maps ``b x r x d`` to ``b x r``, in the user's units, with gradients.
         batch_size: The number ``b`` of functions.
         grid: The cells, in the unit cube.
-        bounds: Bounds of the search space, ``2 x d``.
+        space: The search space, or its bounds, ``2 x d``.
         seed: Seed of the quasi-random points from which the search starts.
         raw_samples: Points tried in all cells together (at least ``num_restarts`` in each).
         num_restarts: Searches with gradients in all cells together (at least one in each).
         max_iter: Most iterations of a search.
     """
-    num_regions = len(grid)
-    lower, width = _cell_boxes(grid, bounds)
+    if isinstance(space, Tensor):
+        space = SearchSpace(space)
+    lower, width = (box.unsqueeze(-2) for box in space.boxes(grid))  # P x 1 x d
+    num_regions, device = len(grid), lower.device
     restarts = -(-num_restarts // num_regions)
     samples = max(-(-raw_samples // num_regions), restarts)
     sobol = SobolEngine(grid.dim, scramble=True, seed=derived_seed(seed, "raw"))
-    raw = sobol.draw(samples, dtype=bounds.dtype).to(bounds.device)
-    boxes_lower, boxes_width = lower.unsqueeze(-2), width.unsqueeze(-2)  # P x 1 x d
+    raw = sobol.draw(samples, dtype=lower.dtype).to(device)
 
     def value(u: Tensor) -> Tensor:  # b x P x r x d -> b x P x r
-        X = boxes_lower + u * boxes_width
+        X = space.from_unit(lower + u * width)
         return f(X.flatten(-3, -2)).unflatten(-1, (num_regions, -1))
 
     def value_and_grad(u: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,24 +80,12 @@ def maximize_per_region(
     with torch.no_grad():
         tried = value(raw.expand(batch_size, num_regions, *raw.shape))
     start = raw[tried.topk(restarts, dim=-1).indices]  # b x P x restarts x d
-    zero, one = torch.zeros_like(lower[0]), torch.ones_like(lower[0])
+    zero, one = torch.zeros_like(lower[0, 0]), torch.ones_like(lower[0, 0])
     u, loss = minimize_in_box(value_and_grad, start, zero, one, max_iter=max_iter, first_step=0.05)
     best = loss.flatten(-2).argmin(dim=-1)  # b
-    X = (boxes_lower + u * boxes_width).flatten(-3, -2)
+    X = space.snap(space.from_unit(lower + u * width)).flatten(-3, -2)
     x = X.gather(-2, best[:, None, None].expand(-1, 1, grid.dim)).squeeze(-2)
     return Maximum(x, -loss.flatten(-2).gather(-1, best[:, None]).squeeze(-1), best // restarts)
-
-
-def _cell_boxes(grid: RegionGrid, bounds: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower corners and widths of the cells in the units of ``bounds``, each ``P x d``.
-
-    Inner upper edges belong to the next cell, so the boxes end a little below them.
-    """
-    lower = bounds[0] + grid.lower.to(bounds) * (bounds[1] - bounds[0])
-    upper = bounds[0] + grid.upper.to(bounds) * (bounds[1] - bounds[0])
-    inner = grid.upper.to(bounds) < 1
-    width = upper - lower
-    return lower, torch.where(inner, width * (1 - _MARGIN), width)
 
 
 def optimize_acqf_per_region(

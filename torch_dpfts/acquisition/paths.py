@@ -1,7 +1,4 @@
-r"""The two functions an agent may maximise: its own posterior draw and the broadcast.
-
-Both are BoTorch sample paths: modules that map ``batch_shape x q x d`` to
-``batch_shape x q``, in the units of the search space.
+r"""Functions drawn exactly from the posterior of a Gaussian process, as BoTorch sample paths.
 
 .. [Wilson2020] J. Wilson et al. Efficiently Sampling Functions from Gaussian Process
    Posteriors. ICML 2020.
@@ -9,81 +6,64 @@ Both are BoTorch sample paths: modules that map ``batch_shape x q x d`` to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
 from typing import Any
 
 import torch
 from botorch.exceptions.errors import UnsupportedError
+from botorch.models.deterministic import DeterministicModel
 from botorch.models.model import Model
-from botorch.models.transforms import Normalize
+from botorch.models.transforms.input import InputTransform, Round
 from botorch.sampling.pathwise import draw_kernel_feature_paths, draw_matheron_paths
-from botorch.sampling.pathwise.features.maps import KernelFeatureMap
+from botorch.sampling.pathwise.features.maps import KernelEvaluationMap
 from botorch.sampling.pathwise.paths import GeneralizedLinearPath, SamplePath
 from botorch.sampling.pathwise.posterior_samplers import MatheronPath
 from botorch.sampling.pathwise.update_strategies import gaussian_update
-from botorch.sampling.pathwise.utils import SineCosineTransform, get_train_inputs
-from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from botorch.sampling.pathwise.utils import get_train_inputs
+from gpytorch.kernels import Kernel
 from linear_operator.operators import ZeroLinearOperator
 from linear_operator.utils.cholesky import psd_safe_cholesky
-from torch import Tensor
+from torch import Size, Tensor
 
-from torch_dpfts.features import SharedFeatures
-from torch_dpfts.messages import Broadcast
-from torch_dpfts.regions import RegionGrid
-from torch_dpfts.rng import normal_rows
-from torch_dpfts.spec import FederationSpec
+from torch_dpfts.acquisition.fourier import (
+    Draws,
+    categorical_inputs,
+    fourier_features,
+    num_terms,
+)
+from torch_dpfts.rng import normal_rows, uniform_rows
 
 NUM_PATH_FEATURES = 512
 
 
-class BroadcastPath(SamplePath):
-    r"""The broadcast as a function, :math:`f(x) = \phi(x)^\top \omega^{(i(x))}`.
-
-    It jumps at the borders of the sub-regions (equation 5 of [Dai2021]_).
+class PathModel(DeterministicModel):
+    """A sample path as a deterministic model, with the output dimension at the end.
 
     Args:
-        features: The shared feature map, on the unit cube.
-        grid: The sub-regions.
-        vectors: Weights of each sub-region, ``batch_shape x P x M``.
-        bounds: Bounds of the search space, ``2 x d``; ``None`` if inputs are in the unit cube.
+        path: Maps ``batch_shape x q x d`` to ``batch_shape x q``; with several outputs,
+            ``batch_shape x 1 x q x d`` to ``batch_shape x m x q``.
+        num_outputs: The number ``m`` of outputs.
+        member: For a path of an ensemble, which maps to ``batch_shape x num_ensemble x q``, the
+            member to follow.
     """
 
-    vectors: Tensor
-
-    def __init__(
-        self,
-        features: SharedFeatures,
-        grid: RegionGrid,
-        vectors: Tensor,
-        bounds: Tensor | None = None,
-    ) -> None:
+    def __init__(self, path: SamplePath, num_outputs: int = 1, member: int | None = None) -> None:
         super().__init__()
-        self.features = features
-        self.grid = grid
-        self.register_buffer("vectors", vectors)
-        self.input_transform = None if bounds is None else Normalize(grid.dim, bounds=bounds)
-        self.output_transform = None
-
-    @classmethod
-    def from_broadcast(cls, spec: FederationSpec, broadcast: Broadcast) -> BroadcastPath:
-        """Build the path of a broadcast on the broadcast's device."""
-        device = broadcast.vectors.device
-        return cls(
-            SharedFeatures.from_spec(spec, device),
-            RegionGrid(spec.region_grid, spec.torch_dtype, device),
-            broadcast.vectors.to(spec.torch_dtype),
-            spec.bounds_tensor(device),
-        )
+        self.path = path
+        self.member = member
+        self._num_outputs = num_outputs
 
     def forward(self, X: Tensor) -> Tensor:
-        """Evaluate at points of the unit cube, ``batch_shape x q x d -> batch_shape x q``."""
-        by_region = self.features(X) @ self.vectors.mT  # batch_shape x q x P
-        return by_region.gather(-1, self.grid.index(X).unsqueeze(-1)).squeeze(-1)
-
-    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
-        """A broadcast is one function: nothing to set."""
+        """Evaluate, ``batch_shape x q x d -> batch_shape x q x m``."""
+        if self._num_outputs > 1:
+            values: Tensor = self.path(X.unsqueeze(-3))
+            return values.mT
+        values = self.path(X)
+        if self.member is not None:
+            values = values[..., self.member, :]
+        return values.unsqueeze(-1)
 
 
 def draw_posterior_path(
@@ -91,75 +71,80 @@ def draw_posterior_path(
     generators: Sequence[torch.Generator],
     num_features: int = NUM_PATH_FEATURES,
 ) -> MatheronPath:
-    """Draw a function from the posterior of an exact Gaussian process by Matheron's rule.
+    """Draw functions from the posterior of an exact Gaussian process by Matheron's rule.
 
     The prior is drawn in random Fourier features; the data enter exactly, so that the
     variance does not collapse when observations outnumber features [Wilson2020]_. The path
-    is a copy: later changes of the model do not reach it.
+    is a copy: later changes of the model do not reach it. Inputs on which a categorical kernel
+    acts are rounded to whole numbers inside the path.
 
     Args:
-        model: A single-output exact GP of batch shape ``b`` or none, with an RBF or Matern
-            kernel, scaled or not.
-        generators: One generator for each model of the batch.
-        num_features: Number of features of the prior; even.
+        model: An exact GP like ``SingleTaskGP``. With a batch shape, either each generator draws
+            for one model of the batch or one draws for all.
+        generators: The sources of randomness.
+        num_features: Number of features of each term of the kernel; even.
 
     Returns:
-        A path that maps ``[b x] q x d`` to ``[b x] q``.
+        A path that maps ``[b x] q x d`` to ``[b x] q``; see :class:`PathModel` for several
+        outputs and ensembles.
 
     Raises:
-        UnsupportedError: If the kernel has no known spectral density.
+        UnsupportedError: If the kernel is not a sum, product or scaled version of RBF, Matern
+            and categorical kernels, or a category of the data is no whole number.
     """
+    model.eval()
     kernel: Kernel = model.covar_module
+    (points,) = get_train_inputs(model, transformed=True)
+    categorical = categorical_inputs(kernel, points.shape[-1])
+    codes = points[..., categorical]
+    if not torch.equal(codes, codes.round()):
+        raise UnsupportedError(
+            f"Inputs {categorical} are categorical and must hold whole numbers after the model's "
+            "input transform; code the categories 0, 1, ... and leave them untransformed."
+        )
+    draws = _row_draws(generators, points)
 
-    def rows(*shape: int) -> Tensor:
-        draws = normal_rows(generators, shape, kernel.dtype, kernel.device)
-        return draws.reshape(*kernel.batch_shape, *shape)
+    def draw_prior(model: Model, sample_shape: Size) -> SamplePath:
+        prior = draw_kernel_feature_paths(
+            model,
+            sample_shape,
+            num_features=num_features * num_terms(kernel, points.shape[-1]),
+            map_generator=partial(fourier_features, draws=draws),
+            weight_generator=lambda shape: draws.normal(shape[-1]),
+        )
+        # It is evaluated at the training points, which may hold the dimension of an ensemble.
+        prior.set_ensemble_as_batch(points.ndim > 2)
+        return prior
 
     with torch.no_grad():
         path = draw_matheron_paths(
             model,
-            torch.Size(),
-            prior_sampler=partial(
-                draw_kernel_feature_paths,
-                num_features=num_features,
-                map_generator=partial(_fourier_features, rows=rows),
-                weight_generator=lambda shape: rows(shape[-1]),
-            ),
-            update_strategy=partial(_exact_update, rows=rows),
+            Size(),
+            prior_sampler=draw_prior,
+            update_strategy=partial(_exact_update, draws=draws),
         )
-        return deepcopy(path)
+        path.set_ensemble_as_batch(False)
+        return deepcopy(_transform_once(path, categorical))
 
 
-def _fourier_features(
-    kernel: Kernel, num_inputs: int, num_outputs: int, rows: Callable[..., Tensor]
-) -> KernelFeatureMap:
-    """Sine-cosine features of the kernel as it is now."""
-    base, outputscale = kernel, None
-    if isinstance(kernel, ScaleKernel):
-        base, outputscale = kernel.base_kernel, kernel.outputscale
-    if not isinstance(base, RBFKernel | MaternKernel) or base.active_dims is not None:
-        raise UnsupportedError(
-            f"Sample paths need an RBF or Matern kernel over all inputs, got {type(base).__name__}."
-        )
-    frequencies = rows(num_outputs // 2, num_inputs)
-    if isinstance(base, MaternKernel):
-        # A Student t spectral density: normals over the root of a chi-square by its 2 nu.
-        dof = round(2 * base.nu)
-        frequencies = (
-            frequencies / rows(num_outputs // 2, dof).square().mean(-1, keepdim=True).sqrt()
-        )
-    scale = torch.as_tensor((2 / num_outputs) ** 0.5, dtype=kernel.dtype, device=kernel.device)
-    if outputscale is not None:
-        scale = scale * outputscale.sqrt()[..., None, None]
-    return KernelFeatureMap(
-        kernel=base,
-        weight=frequencies / base.lengthscale,
-        output_transform=SineCosineTransform(scale),
-    )
+def _row_draws(generators: Sequence[torch.Generator], points: Tensor) -> Draws:
+    """Draws for each model of a batch (and each output), by one generator a model or by one."""
+    batch = points.shape[:-2]
+    rest = Size((batch.numel() // len(generators),))
+
+    def normal(*shape: int) -> Tensor:
+        rows = normal_rows(generators, rest + shape, points.dtype, points.device)
+        return rows.reshape(batch + shape)
+
+    def uniform(*shape: int) -> Tensor:
+        rows = uniform_rows(generators, rest + shape, points.dtype, points.device)
+        return rows.reshape(batch + shape)
+
+    return Draws(normal, uniform)
 
 
 def _exact_update(
-    model: Model, sample_values: Tensor, target_values: Tensor, rows: Callable[..., Tensor]
+    model: Model, sample_values: Tensor, target_values: Tensor, draws: Draws
 ) -> GeneralizedLinearPath:
     """BoTorch's Gaussian update with the observation noise drawn from our generators."""
     (points,) = get_train_inputs(model, transformed=True)
@@ -169,8 +154,40 @@ def _exact_update(
     covariance = kernel(points).to_dense() + torch.diag_embed(noise)
     return gaussian_update(
         model,
-        sample_values=sample_values + noise.sqrt() * rows(points.shape[-2]),
+        sample_values=sample_values + noise.sqrt() * draws.normal(points.shape[-2]),
         target_values=target_values,
         noise_covariance=ZeroLinearOperator(*covariance.shape),
         scale_tril=psd_safe_cholesky(covariance),
     )
+
+
+class _DenseEvaluation(KernelEvaluationMap):
+    """Evaluates the kernel at once: the lazy product fails for batches of an ensemble."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        covariance: Tensor = self.kernel(x, self.points).to_dense()
+        return covariance
+
+
+def _transform_once(path: MatheronPath, categorical: list[int]) -> MatheronPath:
+    """Move the input transform, which prior and update share, to the front of the path."""
+    prior: Any = path["prior_paths"]
+    update: Any = path["update_paths"]
+    transform = prior.input_transform
+    prior.input_transform = None
+    update.feature_map = _DenseEvaluation(update.feature_map.kernel, update.feature_map.points)
+    path.input_transform = _RoundAfter(transform, categorical) if categorical else transform
+    return path
+
+
+class _RoundAfter(torch.nn.Module):
+    """An input transform, then the rounding of some of its outputs."""
+
+    def __init__(self, transform: InputTransform | None, dims: list[int]) -> None:
+        super().__init__()
+        self.transform = transform
+        self.round = Round(integer_indices=dims)
+
+    def forward(self, X: Tensor) -> Tensor:
+        rounded: Tensor = self.round(X if self.transform is None else self.transform(X))
+        return rounded

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from botorch.acquisition import AcquisitionFunction
+from botorch.acquisition.objective import (
+    IdentityMCObjective,
+    MCAcquisitionObjective,
+    PosteriorTransform,
+)
+from botorch.exceptions.errors import UnsupportedError
+from botorch.models.deterministic import DeterministicModel
 from botorch.models.model import Model
-from botorch.sampling.pathwise.paths import SamplePath
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
-from torch_dpfts.acquisition.paths import BroadcastPath, draw_posterior_path
-from torch_dpfts.errors import FingerprintMismatchError, InvalidInputError
+from torch_dpfts.acquisition.broadcast import BroadcastPath
+from torch_dpfts.acquisition.draws import draw_posterior
+from torch_dpfts.errors import InvalidInputError
 from torch_dpfts.messages import Broadcast
+from torch_dpfts.regions import RegionGrid
 from torch_dpfts.rng import derived_generator, fresh_seed
 from torch_dpfts.schedules import local_probability
 from torch_dpfts.spec import FederationSpec
@@ -21,20 +31,32 @@ class FederatedThompsonSampling(AcquisitionFunction):
     r"""One draw for each candidate: the agent's own posterior sample, or the broadcast.
 
     Candidate j follows, with probability p_t, a function drawn exactly from the model's
-    posterior, else the broadcast of round t (algorithm 1 of [Dai2021]_). Without a broadcast
-    this is exact Thompson sampling. Draws depend on the seed and on j alone, and pending
-    points shift j, so sequential candidates follow different draws.
+    posterior (:func:`~torch_dpfts.acquisition.draw_posterior`), else the broadcast of round t
+    (algorithm 1 of [Dai2021]_). Without a broadcast this is exact Thompson sampling.
+
+    Draws depend on the seed and on j alone, and pending points shift j, so sequential candidates
+    follow different draws. A draw is made when it is first needed and kept; moving the function
+    to another device or dtype makes it anew from the same seed.
+
+    A broadcast is what the federation maximises. It therefore stands beside the *objective*: a
+    ``posterior_transform`` or ``objective`` (minimisation, for instance) applies to the own
+    draws alone.
 
     Args:
-        model: A single-output exact GP.
+        model: A BoTorch model with a Gaussian posterior.
         spec: The federation; needed with a broadcast.
         broadcast: What the server sent last, or ``None``.
+        objective: Turns draws of several outputs into one; ``None`` for one output.
+        posterior_transform: Applied to the draws before the objective. With several outputs and
+            no objective it must scalarise.
         seed: Seed of the draws; ``None`` takes one from the operating system.
         X_pending: Points already chosen and not yet observed, ``m x d``.
 
     Raises:
         InvalidInputError: If a broadcast comes without a specification.
         FingerprintMismatchError: If the broadcast belongs to another specification.
+        UnsupportedError: If a model of several outputs comes without a way to scalarise them, or
+            (when evaluated) no function can be drawn from the model.
 
     Example:
         >>> from botorch.models import SingleTaskGP
@@ -50,20 +72,24 @@ class FederatedThompsonSampling(AcquisitionFunction):
         spec: FederationSpec | None = None,
         broadcast: Broadcast | None = None,
         *,
+        objective: MCAcquisitionObjective | None = None,
+        posterior_transform: PosteriorTransform | None = None,
         seed: int | None = None,
         X_pending: Tensor | None = None,
     ) -> None:
         super().__init__(model=model)
+        _check_outputs(model, objective, posterior_transform)
+        self.objective = IdentityMCObjective() if objective is None else objective
+        self.posterior_transform = posterior_transform
         self.seed = fresh_seed() if seed is None else seed
         self.local_probability = 1.0
         self.broadcast_path: BroadcastPath | None = None
         if broadcast is not None:
             if spec is None:
                 raise InvalidInputError("A broadcast needs the spec it belongs to; got spec=None.")
-            check_fingerprint(spec, broadcast)
-            self.local_probability = local_probability(spec.local_probability, broadcast.round)
             self.broadcast_path = BroadcastPath.from_broadcast(spec, broadcast)
-        self._drawn: dict[int, SamplePath] = {}
+            self.local_probability = local_probability(spec.local_probability, broadcast.round)
+        self._drawn: dict[int, DeterministicModel] = {}
         self.set_X_pending(X_pending)
 
     def follows_broadcast(self, index: int = 0) -> bool:
@@ -72,13 +98,11 @@ class FederatedThompsonSampling(AcquisitionFunction):
             return False
         return draw_coin(self.seed, index) >= self.local_probability
 
-    def _path(self, index: int) -> SamplePath:
-        if self.broadcast_path is not None and self.follows_broadcast(index):
-            return self.broadcast_path
-        if index not in self._drawn:
-            generator = derived_generator(self.seed, "path", index)
-            self._drawn[index] = draw_posterior_path(self.model, [generator])
-        return self._drawn[index]
+    def region_grid(self, index: int = 0) -> RegionGrid | None:
+        """The cells at whose borders draw number ``index`` jumps; ``None`` if it is smooth."""
+        if self.broadcast_path is None or not self.follows_broadcast(index):
+            return None
+        return self.broadcast_path.grid
 
     @t_batch_mode_transform()  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
@@ -91,10 +115,30 @@ class FederatedThompsonSampling(AcquisitionFunction):
             ``batch_shape`` sums over the q candidates, each of its own draw.
         """
         first = 0 if self.X_pending is None else len(self.X_pending)
-        values = [
-            self._path(first + j)(X[..., j : j + 1, :]).squeeze(-1) for j in range(X.shape[-2])
-        ]
-        return torch.stack(values, dim=-1).sum(-1)
+        values = [self._value(first + j, X[..., j : j + 1, :]) for j in range(X.shape[-2])]
+        return torch.stack(values).sum(dim=0)
+
+    def _value(self, index: int, X: Tensor) -> Tensor:
+        """The objective under draw number ``index``, ``batch_shape x 1 x d -> batch_shape``."""
+        if self.broadcast_path is not None and self.follows_broadcast(index):
+            value: Tensor = self.broadcast_path(X)
+            return value.squeeze(-1)
+        if index not in self._drawn:
+            generator = derived_generator(self.seed, "path", index)
+            self._drawn[index] = draw_posterior(self.model, generator)
+        Y: Tensor = self._drawn[index](X)
+        if self.posterior_transform is not None:
+            Y = self.posterior_transform.evaluate(Y, X=X)
+            # A scalarisation drops the output dimension, which objectives expect.
+            Y = Y.unsqueeze(-1) if self.posterior_transform.scalarize else Y
+        return self.objective(Y, X=X).squeeze(-1)
+
+    def _apply(
+        self, fn: Callable[[Tensor], Tensor], recurse: bool = True
+    ) -> FederatedThompsonSampling:
+        self._drawn.clear()
+        moved: FederatedThompsonSampling = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return moved
 
 
 def draw_coin(seed: int, index: int = 0) -> float:
@@ -102,10 +146,15 @@ def draw_coin(seed: int, index: int = 0) -> float:
     return float(torch.rand((), generator=derived_generator(seed, "coin", index)))
 
 
-def check_fingerprint(spec: FederationSpec, message: Broadcast) -> None:
-    """Refuse a message of another specification, naming both fingerprints."""
-    if message.fingerprint != spec.fingerprint:
-        raise FingerprintMismatchError(
-            f"The message has fingerprint {message.fingerprint} and this party's specification "
-            f"{spec.fingerprint}; give all parties the same specification."
+def _check_outputs(
+    model: Model,
+    objective: MCAcquisitionObjective | None,
+    posterior_transform: PosteriorTransform | None,
+) -> None:
+    if objective is not None or model.num_outputs == 1:
+        return
+    if posterior_transform is None or not posterior_transform.scalarize:
+        raise UnsupportedError(
+            f"A model with {model.num_outputs} outputs needs an objective or a posterior_transform "
+            "that scalarises them."
         )

@@ -1,0 +1,95 @@
+"""The broadcast as a BoTorch sample path."""
+
+from __future__ import annotations
+
+from botorch.models.transforms.input import InputTransform
+from botorch.sampling.pathwise.paths import SamplePath
+from torch import Tensor
+
+from torch_dpfts.acquisition.paths import PathModel
+from torch_dpfts.errors import FingerprintMismatchError
+from torch_dpfts.features import SharedFeatures
+from torch_dpfts.messages import Broadcast
+from torch_dpfts.regions import RegionGrid
+from torch_dpfts.space import SearchSpace
+from torch_dpfts.spec import FederationSpec
+
+
+class BroadcastPath(SamplePath):
+    r"""The broadcast as a function, :math:`f(x) = \phi(x)^\top \omega^{(i(x))}`.
+
+    It jumps at the borders of the sub-regions (equation 5 of [Dai2021]_), so maximise it cell by
+    cell. :meth:`as_model` wraps it for ``optimize_posterior_samples`` and for acquisition
+    functions.
+
+    Args:
+        features: The shared feature map, on the unit cube.
+        grid: The sub-regions.
+        vectors: Weights of each sub-region, ``batch_shape x P x M``.
+        input_transform: Maps inputs to the unit cube; ``None`` if they lie there already.
+
+    Example:
+        >>> import torch
+        >>> from botorch.utils.sampling import optimize_posterior_samples
+        >>> spec = FederationSpec.fts_de(bounds=[[0.0], [9.0]], num_agents=2, num_rounds=5)
+        >>> vectors = torch.ones(4, 64, dtype=torch.float64)
+        >>> path = BroadcastPath.from_broadcast(spec, Broadcast(spec.fingerprint, 1, vectors))
+        >>> path(torch.rand(3, 5, 1, dtype=torch.float64)).shape
+        torch.Size([3, 5])
+        >>> X, Y = optimize_posterior_samples(path.as_model(), spec.bounds_tensor())
+        >>> X.shape, Y.shape
+        (torch.Size([1]), torch.Size([1]))
+    """
+
+    vectors: Tensor
+
+    def __init__(
+        self,
+        features: SharedFeatures,
+        grid: RegionGrid,
+        vectors: Tensor,
+        input_transform: InputTransform | None = None,
+    ) -> None:
+        super().__init__()
+        self.features = features
+        self.grid = grid
+        self.register_buffer("vectors", vectors)
+        self.input_transform = input_transform
+        self.output_transform = None
+
+    @classmethod
+    def from_broadcast(cls, spec: FederationSpec, broadcast: Broadcast) -> BroadcastPath:
+        """Build the path of a broadcast on the broadcast's device.
+
+        Raises:
+            FingerprintMismatchError: If the broadcast belongs to another specification.
+        """
+        check_fingerprint(spec, broadcast)
+        device = broadcast.vectors.device
+        return cls(
+            SharedFeatures.from_spec(spec, device),
+            RegionGrid(spec.region_grid, spec.torch_dtype, device),
+            broadcast.vectors.to(spec.torch_dtype),
+            SearchSpace.from_spec(spec, device).input_transform(),
+        )
+
+    def forward(self, X: Tensor) -> Tensor:
+        """Evaluate at points of the unit cube, ``batch_shape x q x d -> batch_shape x q``."""
+        by_region = self.features(X) @ self.vectors.mT  # batch_shape x q x P
+        return by_region.gather(-1, self.grid.index(X).unsqueeze(-1)).squeeze(-1)
+
+    def as_model(self) -> PathModel:
+        """The same function as a deterministic model, ``... x q x d -> ... x q x 1``."""
+        return PathModel(self)
+
+    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
+        """A broadcast is one function: nothing to set."""
+
+
+def check_fingerprint(spec: FederationSpec, message: Broadcast) -> None:
+    """Refuse a message of another specification, naming both fingerprints."""
+    if message.fingerprint != spec.fingerprint:
+        raise FingerprintMismatchError(
+            f"The message has fingerprint {message.fingerprint} and this party's specification "
+            f"{spec.fingerprint}; give all parties the same specification."
+        )
