@@ -91,8 +91,7 @@ def test_suggestions_are_those_of_the_acquisition_function(local_probability: st
         acqf = FederatedThompsonSampling(
             model, spec, message, seed=derived_seed(agent._fleet.seeds[0], "suggest", len(agent.X))
         )
-        cells = spec.region_grid if acqf.follows_broadcast() else (1, 1)
-        x, _ = optimize_acqf_per_region(acqf, BOUNDS, RegionGrid(cells), seed=len(agent.X))
+        x, _ = optimize_acqf_per_region(acqf, BOUNDS, seed=len(agent.X))
         torch.testing.assert_close(agent.suggest(message), x)
         agent.observe(x, objective(x))
 

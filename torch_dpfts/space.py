@@ -20,11 +20,14 @@ from botorch.models.transforms.input import (
 )
 from torch import Tensor
 
+from torch_dpfts.errors import InvalidInputError
 from torch_dpfts.regions import RegionGrid
 from torch_dpfts.spec import FederationSpec
 
 # Inner upper edges belong to the next cell, so boxes end a little below them.
 _MARGIN = 1e-6
+# Room for rounding errors around whole numbers.
+_SLACK = 1e-6
 
 
 class SearchSpace:
@@ -86,6 +89,12 @@ class SearchSpace:
         unit: Tensor = self._to_unit.transform(X)
         return unit
 
+    def scale(self, X: Tensor) -> Tensor:
+        """Map ``... x d`` to the cube without rounding: the inverse of :meth:`from_unit`."""
+        X = X.clone()
+        X[..., self.log_dims] = X[..., self.log_dims].log10()
+        return (X - self._lower) / self._width
+
     def from_unit(self, U: Tensor) -> Tensor:
         """Map ``... x d`` to the user's units, without rounding."""
         X = self._lower + U * self._width
@@ -107,14 +116,25 @@ class SearchSpace:
         A point drawn uniformly from a box and snapped is uniform among the cell's points. Along
         a whole-numbered dimension a box reaches half a step beyond the cell's first and last
         value, which may lie outside the cube.
+
+        Raises:
+            InvalidInputError: If a cell holds no value of a whole-numbered dimension.
         """
         lower, upper = grid.lower.to(self.bounds), grid.upper.to(self.bounds)
         width = torch.where(upper < 1, (upper - lower) * (1 - _MARGIN), upper - lower)
+        if not self.discrete_dims:
+            return lower, width
+        first = (self.from_unit(lower) - _SLACK).ceil()
+        last = torch.where(
+            upper < 1, (self.from_unit(upper) - _SLACK).ceil() - 1, self.bounds[1].expand_as(upper)
+        )
+        box_lower = self.scale(first - 0.5 + _SLACK)
+        box_width = self.scale(last + 0.5 - _SLACK) - box_lower
         for i in self.discrete_dims:
-            steps = self._width[i]  # values - 1
-            slack = 1e-6
-            first = (lower[:, i] * steps - slack).ceil()
-            last = torch.where(upper[:, i] < 1, (upper[:, i] * steps - slack).ceil() - 1, steps)
-            lower[:, i] = (first - 0.5 + slack) / steps
-            width[:, i] = (last - first + 1 - 2 * slack) / steps
+            if (last[:, i] < first[:, i]).any():
+                raise InvalidInputError(
+                    f"A cell of region_grid {grid.cells} holds no value of dimension {i}; divide "
+                    "another dimension."
+                )
+            lower[:, i], width[:, i] = box_lower[:, i], box_width[:, i]
         return lower, width

@@ -69,7 +69,7 @@ def test_acquisition_functions_of_botorch(dtype: torch.dtype) -> None:
     X = torch.rand(10, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(dtype)
     acqf = PosteriorMean(SingleTaskGP(X, -(X - 0.3).square().sum(-1, keepdim=True)))
     bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=dtype)
-    candidate, value = optimize_acqf_per_region(acqf, bounds, GRID, seed=0)
+    candidate, value = optimize_acqf_per_region(acqf, bounds, grid=GRID)
     assert candidate.shape == (1, 2)
     assert candidate.dtype == dtype
     torch.testing.assert_close(acqf(candidate.unsqueeze(0)).squeeze(), value)

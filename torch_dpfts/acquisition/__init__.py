@@ -2,8 +2,9 @@
 
 from torch_dpfts.acquisition.broadcast import BroadcastPath
 from torch_dpfts.acquisition.draws import draw_posterior
-from torch_dpfts.acquisition.optimize import maximize_per_region, optimize_acqf_per_region
+from torch_dpfts.acquisition.optimize import maximize_per_region
 from torch_dpfts.acquisition.paths import PathModel, draw_posterior_path
+from torch_dpfts.acquisition.per_region import optimize_acqf_per_region
 from torch_dpfts.acquisition.thompson import FederatedThompsonSampling
 
 __all__ = [

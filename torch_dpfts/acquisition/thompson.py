@@ -81,6 +81,7 @@ class FederatedThompsonSampling(AcquisitionFunction):
         _check_outputs(model, objective, posterior_transform)
         self.objective = IdentityMCObjective() if objective is None else objective
         self.posterior_transform = posterior_transform
+        self.spec = spec
         self.seed = fresh_seed() if seed is None else seed
         self.local_probability = 1.0
         self.broadcast_path: BroadcastPath | None = None
