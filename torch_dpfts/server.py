@@ -191,8 +191,8 @@ class Server:
             PrivacyBudgetExceeded: If all rounds are done or the target epsilon would be
                 exceeded; nothing is released then.
         """
+        self.check_budget()
         number = self.next_round
-        self._check_budget(number)
         vectors, refused = self._accept(number, contributions)
         cohort = self._noise.coins(number, self.spec.num_agents, self.spec.sample_rate)
         drawn = tuple(cohort.nonzero().squeeze(-1).tolist())
@@ -210,10 +210,14 @@ class Server:
         self.diagnostics.append(RoundDiagnostics(number, dict(statuses), tuple(refused), drawn))
         return broadcast
 
-    # --- pieces of a round --------------------------------------------------------------
+    def check_budget(self) -> None:
+        """Refuse a round that may not be run, before anybody is asked to contribute to it.
 
-    def _check_budget(self, number: int) -> None:
-        spec = self.spec
+        Raises:
+            PrivacyBudgetExceeded: If all rounds are done or the target epsilon would be
+                exceeded.
+        """
+        spec, number = self.spec, self.next_round
         if number > spec.num_rounds:
             raise PrivacyBudgetExceeded(
                 f"All {spec.num_rounds} planned rounds are done; agents go on with the last "
@@ -228,6 +232,8 @@ class Server:
                 f"delta={spec.delta:.3g}; {self.epsilon():.4g} is spent. Agents go on with the "
                 "last broadcast or alone."
             )
+
+    # --- pieces of a round --------------------------------------------------------------
 
     def _record(self, number: int) -> None:
         """Charge the round before it is released; a round that a crash cut off is charged once."""
