@@ -56,6 +56,12 @@ def test_takes_the_bounds_in_any_dtype(dtype: torch.dtype) -> None:
     check_query(BOUNDS.to(dtype).unsqueeze(0), ID, BOUNDS, 3)
 
 
+def test_takes_bounds_that_went_through_float32() -> None:
+    there_and_back = BOUNDS.float().double()
+    assert not torch.equal(there_and_back, BOUNDS)
+    check_query(there_and_back.unsqueeze(0), ID, BOUNDS, 3)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_takes_corners_scaled_from_the_unit_cube(dtype: torch.dtype) -> None:
     lower, upper = BOUNDS.to(dtype)

@@ -87,8 +87,9 @@ def check_query(X: Tensor, agent_ids: Tensor, bounds: Tensor, num_agents: int) -
 
 
 def _check_inside(X: Tensor, bounds: Tensor) -> None:
-    # Scaling from the unit cube and casting may each move a point past its bound by an ulp.
-    slack = 8 * torch.finfo(X.dtype).eps * bounds.abs().amax(0)
+    # Scaling from the unit cube, and a float32 on the way, may move a point past its bound.
+    eps = max(torch.finfo(X.dtype).eps, torch.finfo(torch.float32).eps)
+    slack = 8 * eps * bounds.abs().amax(0)
     outside = (X < bounds[0] - slack) | (X > bounds[1] + slack)
     if outside.any():
         row, point, column = (int(i) for i in outside.nonzero()[0])
