@@ -1,29 +1,39 @@
-"""Differential privacy of the server's broadcasts: mechanism, noise, accounting, ledger."""
+"""Differential privacy of the server's broadcasts: mechanism, accounting, planning."""
 
 from torch_dpfts.privacy.accounting import epsilon_spent
 from torch_dpfts.privacy.ledger import LedgerEntry, PrivacyLedger
 from torch_dpfts.privacy.mechanism import NoisyRegionAggregator
 from torch_dpfts.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+from torch_dpfts.privacy.planning import NoisePlan, plan_noise
+from torch_dpfts.privacy.report import PrivacyReport, privacy_report
 from torch_dpfts.privacy.sensitivity import (
     charged_sensitivity,
     joint_multiplier,
     joint_sensitivity,
+    planned_charges,
     round_charge,
 )
+from torch_dpfts.privacy.signal import signal_to_noise
 from torch_dpfts.privacy.weights import region_score, region_weights
 
 __all__ = [
     "LedgerEntry",
+    "NoisePlan",
     "NoiseSource",
     "NoisyRegionAggregator",
     "PrivacyLedger",
+    "PrivacyReport",
     "SecureNoise",
     "SeededNoise",
     "charged_sensitivity",
     "epsilon_spent",
     "joint_multiplier",
     "joint_sensitivity",
+    "plan_noise",
+    "planned_charges",
+    "privacy_report",
     "region_score",
     "region_weights",
     "round_charge",
+    "signal_to_noise",
 ]

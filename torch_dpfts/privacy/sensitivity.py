@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from torch import Tensor
 
@@ -105,3 +106,23 @@ def joint_multiplier(*multipliers: float) -> float:
     if min(multipliers) == 0.0:
         return 0.0
     return 1.0 / math.hypot(*(1.0 / multiplier for multiplier in multipliers))
+
+
+def planned_charges(spec: FederationSpec) -> list[tuple[float, float, int]]:
+    """Return what all ``spec.num_rounds`` broadcasts cost together, equal rounds counted.
+
+    Triples ``(noise_multiplier, sample_rate, num_rounds)`` for
+    :func:`~torch_dpfts.privacy.epsilon_spent`.
+
+    Example:
+        >>> spec = FederationSpec.dp_fts(bounds=[[0.0], [1.0]], num_agents=5, num_rounds=60,
+        ...                              sample_rate=0.5, noise_multiplier=2.0, clip_norm=1.0)
+        >>> planned_charges(spec)
+        [(2.0, 0.5, 60)]
+    """
+    scores = Counter(weights.region_score(spec, t) for t in range(1, spec.num_rounds + 1))
+    first = {weights.region_score(spec, t): t for t in range(spec.num_rounds, 0, -1)}
+    counts: Counter[tuple[float, float]] = Counter()
+    for score, rounds in scores.items():  # the weights of a round depend on its score alone
+        counts[round_charge(spec, first[score])] += rounds
+    return [(multiplier, rate, rounds) for (multiplier, rate), rounds in counts.items()]
