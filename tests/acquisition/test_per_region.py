@@ -66,7 +66,8 @@ def test_sequential_candidates_pend_for_the_next() -> None:
     assert values.shape == (3,)
     assert torch.equal(acqf.X_pending, pending)
     assert torch.cdist(unit(X), unit(X)).fill_diagonal_(1).min() > 0.1
-    assert 2 not in regions.tolist()[:2]
+    assert torch.cdist(unit(X), unit(pending)).min() > 0.1
+    assert torch.equal(regions, GRID.index(unit(X)))
 
 
 def test_joint_candidates_match_a_search_over_all_combinations_of_cells() -> None:

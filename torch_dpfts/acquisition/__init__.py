@@ -2,6 +2,7 @@
 
 from torch_dpfts.acquisition.broadcast import BroadcastPath
 from torch_dpfts.acquisition.draws import draw_posterior
+from torch_dpfts.acquisition.mean import FederatedMean
 from torch_dpfts.acquisition.optimize import maximize_per_region
 from torch_dpfts.acquisition.paths import PathModel, draw_posterior_path
 from torch_dpfts.acquisition.per_region import optimize_acqf_per_region
@@ -9,6 +10,7 @@ from torch_dpfts.acquisition.thompson import FederatedThompsonSampling
 
 __all__ = [
     "BroadcastPath",
+    "FederatedMean",
     "FederatedThompsonSampling",
     "PathModel",
     "draw_posterior",

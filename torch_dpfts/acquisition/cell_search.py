@@ -19,6 +19,7 @@ from botorch.utils.sampling import get_polytope_samples
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from torch_dpfts.acquisition.functions import Autograd
 from torch_dpfts.acquisition.optimize import maximize_in_boxes
 from torch_dpfts.errors import InvalidInputError
 from torch_dpfts.regions import RegionGrid
@@ -127,7 +128,7 @@ class CellSearch:
                 return values.unsqueeze(0)
 
             x, value = maximize_in_boxes(
-                f,
+                Autograd(f, 1, self.space),
                 1,
                 self.space,
                 lower,

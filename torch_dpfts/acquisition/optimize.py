@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
+from torch_dpfts.acquisition.functions import Autograd, FunctionBatch
 from torch_dpfts.optim import minimize_in_box
 from torch_dpfts.regions import RegionGrid
 from torch_dpfts.rng import derived_seed
@@ -21,6 +22,9 @@ from torch_dpfts.space import SearchSpace
 # A whole-numbered dimension with more values than this is searched near the best one only.
 _MAX_VALUES = 64
 _SWEEPS = 2
+# Where a search stops, in units of the function's own spread.
+_GTOL = 1e-3
+_FTOL = 1e-7
 _SLACK = 1e-5
 
 
@@ -39,7 +43,7 @@ class Maximum(NamedTuple):
 
 
 def maximize_per_region(
-    f: Callable[[Tensor], Tensor],
+    f: FunctionBatch | Callable[[Tensor], Tensor],
     batch_size: int,
     grid: RegionGrid,
     space: SearchSpace | Tensor,
@@ -52,7 +56,8 @@ def maximize_per_region(
     """Maximise a batch of functions, each over all cells of a grid.
 
     Args:
-        f: Maps ``b x r x d`` to ``b x r``, in the user's units, with gradients.
+        f: Functions of the unit cube; or any function that maps ``b x r x d``, in the user's
+            units, to ``b x r``, with gradients.
         batch_size: The number ``b`` of functions.
         grid: The cells, in the unit cube.
         space: The search space, or its bounds, ``2 x d``.
@@ -65,7 +70,7 @@ def maximize_per_region(
         space = SearchSpace(space)
     lower, width = space.boxes(grid)
     x, value = maximize_in_boxes(
-        f,
+        f if isinstance(f, FunctionBatch) else Autograd(f, batch_size, space),
         batch_size,
         space,
         lower,
@@ -79,7 +84,7 @@ def maximize_per_region(
 
 
 def maximize_in_boxes(
-    f: Callable[[Tensor], Tensor],
+    f: FunctionBatch,
     batch_size: int,
     space: SearchSpace,
     lower: Tensor,
@@ -93,8 +98,8 @@ def maximize_in_boxes(
     """Maximise a batch of functions, each over the union of boxes of the unit cube.
 
     Args:
-        f: Maps ``b x r x d`` to ``b x r``, in the user's units, with gradients.
-        batch_size: The number ``b`` of functions.
+        f: The functions.
+        batch_size: Their number ``b``.
         space: The search space.
         lower: Lower corners of the boxes in the unit cube, ``P x d``.
         width: Their widths, ``P x d``; 0 fixes a dimension.
@@ -104,37 +109,54 @@ def maximize_in_boxes(
         max_iter: Most iterations of a search.
 
     Returns:
-        The best points, ``b x d``, whole where the space is, and their values, ``b``.
+        The best points in the user's units, ``b x d``, whole where the space is, and their
+        values, ``b``.
     """
     num_boxes, dim = lower.shape
-    lower, width = lower.unsqueeze(-2), width.unsqueeze(-2)  # P x 1 x d
     restarts = -(-num_restarts // num_boxes)
     samples = max(-(-raw_samples // num_boxes), restarts)
     sobol = SobolEngine(dim, scramble=True, seed=derived_seed(seed, "raw"))
     raw = sobol.draw(samples, dtype=lower.dtype).to(lower.device)
-
-    def value(u: Tensor) -> Tensor:  # b x P x r x d -> b x P x r
-        X = space.from_unit(lower + u * width)
-        return f(X.flatten(-3, -2)).unflatten(-1, (num_boxes, -1))
-
-    def value_and_grad(u: Tensor) -> tuple[Tensor, Tensor]:
-        u = u.detach().requires_grad_()
-        loss = -value(u)
-        (grad,) = torch.autograd.grad(loss.sum(), u)
-        return loss.detach(), grad
-
+    U = lower.unsqueeze(-2) + raw * width.unsqueeze(-2)  # P x samples x d
     with torch.no_grad():
-        tried = value(raw.expand(batch_size, num_boxes, *raw.shape))
-    start = raw[tried.topk(restarts, dim=-1).indices]  # b x P x restarts x d
-    zero, one = torch.zeros_like(lower[0, 0]), torch.ones_like(lower[0, 0])
-    u, loss = minimize_in_box(value_and_grad, start, zero, one, max_iter=max_iter, first_step=0.05)
-    best, index = loss.flatten(-2).min(dim=-1)  # b
-    X = space.snap(space.from_unit(lower + u * width)).flatten(-3, -2)
-    x = X.gather(-2, index[:, None, None].expand(-1, 1, dim)).squeeze(-2)
+        tried = f.values(U.flatten(0, 1).expand(batch_size, -1, dim))
+    # Searches stop by tolerances, which have to mean the same for functions of any scale.
+    spread = tried.std(dim=-1)
+    spread = torch.where(spread > 0, spread, torch.ones_like(spread))
+    best_raw = tried.unflatten(-1, (num_boxes, -1)).topk(restarts, dim=-1).indices
+    start = raw[best_raw].flatten(0, 2)  # (b P restarts) x d
+    searches = torch.arange(len(start), device=start.device).view(batch_size, num_boxes, restarts)
+    of = searches // (num_boxes * restarts)
+    of, box = of.flatten(), (searches // restarts % num_boxes).flatten()
+    corner, scale = lower[box], width[box]
+
+    def loss_and_grad(u: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        value, grad = f.value_and_grad(corner[rows] + u * scale[rows], of[rows])
+        value, grad = value / spread[of[rows]], grad / spread[of[rows]].unsqueeze(-1)
+        return -value, -grad * scale[rows]
+
+    u, loss = minimize_in_box(
+        loss_and_grad,
+        start,
+        torch.zeros_like(lower[0]),
+        torch.ones_like(lower[0]),
+        max_iter=max_iter,
+        first_step=0.05,
+        gtol=_GTOL,
+        ftol=_FTOL,
+    )
+    least, place = loss.view(batch_size, -1).min(dim=-1)
+    value = -least * spread
+    winner = searches.view(batch_size, -1).gather(-1, place.unsqueeze(-1)).squeeze(-1)
+    x = space.snap(space.from_unit(corner[winner] + u[winner] * scale[winner]))
     if not space.discrete_dims:
-        return x, -best
+        return x, value
     corners = torch.stack([lower.amin(0), (lower + width).amax(0)]).reshape(2, -1)
-    return _sweep(f, x, space.from_unit(corners), space.discrete_dims)
+
+    def at(X: Tensor) -> Tensor:
+        return f.values(space.to_unit(X))
+
+    return _sweep(at, x, space.from_unit(corners), space.discrete_dims)
 
 
 @torch.no_grad()

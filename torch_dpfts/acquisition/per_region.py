@@ -18,7 +18,7 @@ from torch_dpfts.acquisition.cell_search import (
     NonlinearConstraints,
 )
 from torch_dpfts.acquisition.thompson import FederatedThompsonSampling
-from torch_dpfts.optim import minimize_in_box
+from torch_dpfts.optim import minimize_in_box, on_whole_batch
 from torch_dpfts.regions import RegionGrid
 from torch_dpfts.rng import derived_seed
 from torch_dpfts.space import SearchSpace
@@ -234,10 +234,10 @@ def _polish(
         return loss.detach(), grad
 
     u, _ = minimize_in_box(
-        value_and_grad,
+        on_whole_batch(value_and_grad, unit.reshape(1, -1)),
         unit.reshape(1, -1),
-        lower.reshape(1, -1),
-        upper.reshape(1, -1),
+        lower.flatten(),
+        upper.flatten(),
         max_iter=_POLISH_STEPS,
         first_step=0.01,
     )
