@@ -14,7 +14,7 @@ from botorch.models import SingleTaskGP
 from botorch.utils.transforms import standardize
 from torch import Tensor
 
-from torch_dpfts.acquisition.broadcast import BroadcastPath
+from torch_dpfts.acquisition.functions import BroadcastFunctions, FunctionBatch, PosteriorDraws
 from torch_dpfts.acquisition.optimize import maximize_per_region
 from torch_dpfts.acquisition.paths import draw_posterior_path
 from torch_dpfts.acquisition.thompson import draw_coin
@@ -122,10 +122,8 @@ class Fleet:
             x[rows] = self._maximise_own(rows, [seeds[i] for i in rows.tolist()])
         rows = (~own).nonzero().squeeze(-1)
         if vectors is not None and len(rows):
-            path = BroadcastPath(
-                self.features, self.grid, vectors[rows], self.space.input_transform()
-            )
-            x[rows] = self._maximise(path, len(rows), self.grid)
+            functions = BroadcastFunctions(self.features, self.grid, vectors[rows])
+            x[rows] = self._maximise(functions, len(rows), self.grid)
         return x
 
     def _maximise_own(self, rows: Tensor, seeds: Sequence[int]) -> Tensor:
@@ -134,11 +132,11 @@ class Fleet:
             return self._points_in_region(self.agent_ids[rows], generators, 1)
         path = draw_posterior_path(self.model(rows), generators)
         whole = RegionGrid([1] * self.spec.dim, self.bounds.dtype, self.bounds.device)
-        return self._maximise(path, len(rows), whole)
+        return self._maximise(PosteriorDraws(path), len(rows), whole)
 
-    def _maximise(self, path: torch.nn.Module, batch_size: int, grid: RegionGrid) -> Tensor:
+    def _maximise(self, functions: FunctionBatch, batch_size: int, grid: RegionGrid) -> Tensor:
         seed = self.num_observations
-        return maximize_per_region(path, batch_size, grid, self.space, seed).x.unsqueeze(-2)
+        return maximize_per_region(functions, batch_size, grid, self.space, seed).x.unsqueeze(-2)
 
     def contribute(self, round: int) -> Tensor:
         """Compute what each agent sends for a round, ``b x M``."""

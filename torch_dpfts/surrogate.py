@@ -17,9 +17,9 @@ import torch
 from botorch.exceptions.warnings import InputDataWarning
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Standardize
-from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
+from torch_dpfts.marginal import LogMarginalLikelihood
 from torch_dpfts.optim import minimize_in_box
 from torch_dpfts.space import SearchSpace
 
@@ -100,7 +100,7 @@ def is_refit_due(num_observations: int, num_fitted: int) -> bool:
     return num_observations >= _REFIT_GROWTH * num_fitted
 
 
-def fit_model(model: SingleTaskGP, max_iter: int = 30) -> Hyperparameters:
+def fit_model(model: SingleTaskGP, max_iter: int = 60) -> Hyperparameters:
     """Fit all models of the batch by their maximum a posteriori, warm-started where they are.
 
     Args:
@@ -110,42 +110,30 @@ def fit_model(model: SingleTaskGP, max_iter: int = 30) -> Hyperparameters:
     Returns:
         The fitted values.
     """
-    mll = ExactMarginalLogLikelihood(model.likelihood, model).train()
-    inputs, targets = model.train_inputs, model.train_targets
-    parameters = [
-        model.mean_module.raw_constant,
-        model.covar_module.raw_lengthscale,
-        model.likelihood.noise_covar.raw_noise,
-    ]
+    (X,) = model.eval().train_inputs  # in evaluation mode these are in the unit cube
+    likelihood = LogMarginalLikelihood(
+        X,
+        model.train_targets,
+        model.covar_module.lengthscale_prior,
+        model.likelihood.noise_covar.noise_prior,
+    )
 
-    def value_and_grad(theta: Tensor) -> tuple[Tensor, Tensor]:
-        values = _unpack(theta)
-        with torch.no_grad():
-            set_hyperparameters(model, values)
-        loss = -mll(model(*inputs), targets)
-        mean_grad, scale_grad, noise_grad = torch.autograd.grad(loss.sum(), parameters)
-        # The search is over logarithms, which makes the problem far better conditioned.
-        grads = [
-            mean_grad.unsqueeze(-1),
-            scale_grad.squeeze(-2) * values.lengthscale,
-            noise_grad * values.noise.unsqueeze(-1),
-        ]
-        return loss.detach(), torch.cat(grads, dim=-1)
+    def loss_and_grad(theta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        value, grad = likelihood(theta, rows)
+        return -value, -grad
 
     start = _pack(get_hyperparameters(model))
     lower, upper = _limits(start, -torch.inf, _LOWER), _limits(start, torch.inf, _UPPER)
     theta, _ = minimize_in_box(
-        value_and_grad,
+        loss_and_grad,
         start.clamp(lower, upper),
         lower,
         upper,
         max_iter=max_iter,
         first_step=0.5,
-        tol=1e-5,
     )
     values = _unpack(theta)
     set_hyperparameters(model, values)
-    model.eval()
     return values
 
 

@@ -130,8 +130,7 @@ def _space(acqf: AcquisitionFunction, bounds: Tensor) -> SearchSpace:
 def _cells(acqf: AcquisitionFunction, index: int, grid: RegionGrid | None, d: int) -> RegionGrid:
     """The cells for candidate number ``index`` beyond the pending ones."""
     if grid is None and isinstance(acqf, FederatedThompsonSampling):
-        pending = 0 if acqf.X_pending is None else len(acqf.X_pending)
-        grid = acqf.region_grid(pending + index)
+        grid = acqf.region_grid(acqf.draws(index + 1)[index])
     return RegionGrid([1] * d) if grid is None else grid
 
 
