@@ -1,12 +1,26 @@
+from copy import deepcopy
+
 import pytest
 import torch
+from botorch.acquisition.objective import (
+    ExpectationPosteriorTransform,
+    LinearMCObjective,
+    ScalarizedPosteriorTransform,
+)
+from botorch.exceptions.errors import UnsupportedError
 from botorch.models import SingleTaskGP
 from botorch.optim import optimize_acqf
+from botorch.optim.optimize import optimize_acqf_cyclic
 from torch import Tensor
 
 from torch_dpfts import Broadcast, FederationSpec
-from torch_dpfts.acquisition import FederatedThompsonSampling
+from torch_dpfts.acquisition import (
+    FederatedThompsonSampling,
+    draw_posterior,
+    optimize_acqf_per_region,
+)
 from torch_dpfts.errors import FingerprintMismatchError, InvalidInputError
+from torch_dpfts.rng import derived_generator
 
 BOUNDS = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 SPEC = FederationSpec.fts_de(
@@ -102,3 +116,89 @@ def test_a_foreign_broadcast_is_refused_with_both_fingerprints() -> None:
         FederatedThompsonSampling(model(), SPEC, foreign)
     with pytest.raises(InvalidInputError, match="spec=None"):
         FederatedThompsonSampling(model(), broadcast=broadcast())
+
+
+TWO = SingleTaskGP(
+    rand(8, 2), torch.stack([(5 * rand(8, 2)).sin().sum(-1), rand(8, 2).prod(-1)], dim=-1)
+)
+WEIGHTS = torch.tensor([0.3, -2.0], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("b", [1, 5])
+@pytest.mark.parametrize("q", [1, 3])
+def test_scalarisation_of_several_outputs(b: int, q: int) -> None:
+    X = rand(b, q, 2, seed=1)
+    transform = ScalarizedPosteriorTransform(WEIGHTS, offset=1.0)
+    by_transform = FederatedThompsonSampling(TWO, posterior_transform=transform, seed=0)
+    by_objective = FederatedThompsonSampling(TWO, objective=LinearMCObjective(WEIGHTS), seed=0)
+    assert by_transform(X).shape == (b,)
+    torch.testing.assert_close(by_transform(X), by_objective(X) + q)
+    draws = [draw_posterior(TWO, derived_generator(0, "path", j)) for j in range(q)]
+    expected = sum(draw(X[:, j : j + 1]).squeeze(-2) @ WEIGHTS for j, draw in enumerate(draws))
+    torch.testing.assert_close(by_objective(X), expected)
+
+
+def test_minimisation_arrives_by_a_posterior_transform() -> None:
+    """Ax minimises this way; the broadcast is what the federation maximises, and stays."""
+    negative = ScalarizedPosteriorTransform(torch.tensor([-1.0]).double())
+    X = rand(5, 1, 2, seed=1)
+    for seed in range(20):
+        up = FederatedThompsonSampling(model(), SPEC, broadcast(round=2), seed=seed)
+        down = FederatedThompsonSampling(
+            model(), SPEC, broadcast(round=2), posterior_transform=negative, seed=seed
+        )
+        assert down(X[:1]).shape == (1,)
+        sign = 1 if up.follows_broadcast() else -1
+        torch.testing.assert_close(down(X), sign * up(X))
+
+
+def test_several_outputs_need_a_scalarisation() -> None:
+    with pytest.raises(UnsupportedError, match="2 outputs needs an objective"):
+        FederatedThompsonSampling(TWO)
+    keeps_both = ExpectationPosteriorTransform(n_w=2)
+    keeps_both.scalarize = False
+    with pytest.raises(UnsupportedError, match="2 outputs needs an objective"):
+        FederatedThompsonSampling(TWO, posterior_transform=keeps_both)
+
+
+def test_pending_points_keep_their_draws() -> None:
+    acqf = FederatedThompsonSampling(model(), seed=0)
+    x = rand(4, 2, seed=3)
+    assert acqf.draws(2) == [0, 1]
+    acqf.set_X_pending(x[:3])
+    assert acqf.draws(2) == [3, 4]
+    acqf.set_X_pending(x[1:3])
+    assert acqf.draws(2) == [0, 3]
+    acqf.set_X_pending(torch.cat([x[1:3], x[3:]]))  # the new one took draw 0
+    assert acqf.draws(1) == [3]
+    acqf.set_X_pending(x[3:])
+    assert acqf.draws(3) == [1, 2, 3]
+    acqf.set_X_pending(torch.cat([x[3:], x[3:]]))
+    assert acqf.draws(1) == [2]
+    acqf.set_X_pending(None)
+    assert acqf.draws(2) == [0, 1]
+
+
+@pytest.mark.parametrize("q", [2, 3])
+def test_cyclic_optimisation_ends_at_the_maxima_of_different_draws(q: int) -> None:
+    acqf = FederatedThompsonSampling(model(), seed=0)
+    X, _ = optimize_acqf_cyclic(acqf, BOUNDS, q, 4, 64, cyclic_options={"maxiter": 3})
+    best, _ = optimize_acqf_per_region(acqf, BOUNDS, q=q, sequential=True)
+    distance = torch.cdist(X, best)
+    assert distance.min(dim=0).values.max() < 1e-3
+    assert distance.min(dim=1).values.max() < 1e-3
+
+
+def test_moving_makes_the_same_draws_anew() -> None:
+    acqf = FederatedThompsonSampling(model(), seed=0)
+    X = rand(4, 2, 2, seed=1)
+    before = acqf(X)
+    torch.testing.assert_close(acqf.float()(X.float()).double(), before, atol=1e-2, rtol=1e-2)
+    torch.testing.assert_close(acqf.double()(X), before, atol=1e-2, rtol=1e-2)
+
+
+def test_it_can_be_copied() -> None:
+    acqf = FederatedThompsonSampling(model(), SPEC, broadcast(round=3), seed=2)
+    X = rand(4, 3, 2, seed=1)
+    with torch.no_grad():
+        assert torch.equal(deepcopy(acqf)(X), acqf(X))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count, islice
 
 import torch
 from botorch.acquisition import AcquisitionFunction
@@ -34,9 +35,11 @@ class FederatedThompsonSampling(AcquisitionFunction):
     posterior (:func:`~torch_dpfts.acquisition.draw_posterior`), else the broadcast of round t
     (algorithm 1 of [Dai2021]_). Without a broadcast this is exact Thompson sampling.
 
-    Draws depend on the seed and on j alone, and pending points shift j, so sequential candidates
-    follow different draws. A draw is made when it is first needed and kept; moving the function
-    to another device or dtype makes it anew from the same seed.
+    Draws depend on the seed and their number alone. Candidates follow the first draws that no
+    pending point has taken, so candidates chosen one after the other follow different draws; a
+    pending point holds its draw for as long as it is pending, which lets cyclic optimisation
+    choose each candidate anew. A draw is made when it is first needed and kept; moving the
+    function to another device or dtype makes it anew from the same seed.
 
     A broadcast is what the federation maximises. It therefore stands beside the *objective*: a
     ``posterior_transform`` or ``objective`` (minimisation, for instance) applies to the own
@@ -91,7 +94,35 @@ class FederatedThompsonSampling(AcquisitionFunction):
             self.broadcast_path = BroadcastPath.from_broadcast(spec, broadcast)
             self.local_probability = local_probability(spec.local_probability, broadcast.round)
         self._drawn: dict[int, DeterministicModel] = {}
+        self._taken: list[int] = []
+        self.X_pending: Tensor | None = None  # type: ignore[assignment]
         self.set_X_pending(X_pending)
+
+    def set_X_pending(self, X_pending: Tensor | None = None) -> None:
+        """Set the points that are chosen and not yet observed; ``None`` takes them all back.
+
+        Args:
+            X_pending: ``m x d``. Points that were pending before keep their draws; each new one
+                takes the next draw that was free before this call, which is the one it was chosen
+                by.
+        """
+        before = [] if self.X_pending is None else list(self.X_pending)
+        taken = list(self._taken)
+        super().set_X_pending(X_pending)
+        free = (i for i in count() if i not in self._taken)
+        now = []
+        for x in [] if self.X_pending is None else self.X_pending:
+            same = next((k for k, other in enumerate(before) if torch.equal(x, other)), None)
+            if same is None:
+                now.append(next(free))
+            else:
+                before.pop(same)
+                now.append(taken.pop(same))
+        self._taken = now
+
+    def draws(self, q: int) -> list[int]:
+        """Numbers of the draws that the next q candidates follow."""
+        return list(islice((i for i in count() if i not in self._taken), q))
 
     def follows_broadcast(self, index: int = 0) -> bool:
         """Whether draw number ``index`` is the broadcast rather than an own sample."""
@@ -115,8 +146,10 @@ class FederatedThompsonSampling(AcquisitionFunction):
         Returns:
             ``batch_shape`` sums over the q candidates, each of its own draw.
         """
-        first = 0 if self.X_pending is None else len(self.X_pending)
-        values = [self._value(first + j, X[..., j : j + 1, :]) for j in range(X.shape[-2])]
+        values = [
+            self._value(index, X[..., j : j + 1, :])
+            for j, index in enumerate(self.draws(X.shape[-2]))
+        ]
         return torch.stack(values).sum(dim=0)
 
     def _value(self, index: int, X: Tensor) -> Tensor:
