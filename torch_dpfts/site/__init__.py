@@ -1,0 +1,1 @@
+"""The long-lived process at a site: it owns the data, the objective and the trials."""
