@@ -201,11 +201,25 @@ def test_repeats_are_found_fast_in_a_large_finite_space() -> None:
     assert len(tried) == 30
 
 
-def test_a_space_with_floats_may_repeat() -> None:
+def test_floats_move_by_a_twentieth() -> None:
+    space = ParameterSpace({"a": (0.0, 10.0), "b": Float("b", (1e-4, 1.0), log=True)})
+    tried = {(10.0, 1.0)}
+    expected = [(9.5, 10**-0.2), (9.5, 1.0), (10.0, 10**-0.2)]
+    for _ in expected:
+        x = space.nearest_untried(torch.tensor([10.0, 1.0]), tried)
+        assert x is not None
+        tried.add(tuple(x.tolist()))
+    assert sorted(tried - {(10.0, 1.0)}) == [pytest.approx(point) for point in expected]
+
+
+def test_a_line_of_floats_has_room_for_all() -> None:
     space = ParameterSpace({"a": (0.0, 1.0)})
-    x = space.nearest_untried(torch.tensor([1.0]), {(1.0,)})
-    assert x is not None
-    assert x.tolist() == [1.0]
+    tried: set[tuple[float, ...]] = set()
+    for _ in range(15):
+        x = space.nearest_untried(torch.tensor([1.0]), tried)
+        assert x is not None
+        tried.add(tuple(x.tolist()))
+    assert len(tried) == 15
 
 
 def test_samples_are_uniform_over_values() -> None:

@@ -1,7 +1,8 @@
 """Benchmark problems: objectives for every agent of a federation."""
 
 from torch_dpfts.problems.base import Problem
+from torch_dpfts.problems.digits import DigitsTable
 from torch_dpfts.problems.landmine import Landmine
 from torch_dpfts.problems.per_agent import PerAgent
 
-__all__ = ["Landmine", "PerAgent", "Problem"]
+__all__ = ["DigitsTable", "Landmine", "PerAgent", "Problem"]

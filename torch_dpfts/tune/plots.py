@@ -89,7 +89,7 @@ def draw_importance(axes: Axes, result: TuneResult, seed: int = 0) -> None:
     table = torch.tensor([[share[name] for name in names] for share in shares])
     order = table.mean(0).argsort().tolist()
     places = range(len(names))
-    axes.barh(places, table.mean(0)[order], color="C0", alpha=0.6)
+    axes.barh(places, table.mean(0)[order].tolist(), color="C0", alpha=0.6)
     for row in table:
         axes.plot(row[order], places, "o", color="C1", markersize=3)
     axes.set_yticks(places, [names[i] for i in order])

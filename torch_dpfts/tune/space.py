@@ -27,6 +27,7 @@ from torch_dpfts.space import SearchSpace
 Config = dict[str, Any]
 _CHOICES = (CategoricalHyperparameter, OrdinalHyperparameter)
 _NUMBERS = (UniformFloatHyperparameter, UniformIntegerHyperparameter)
+_STEP = 1 / 20
 _PUBLIC = ("name", "type", "lower", "upper", "log", "choices", "sequence", "default_value")
 
 
@@ -197,8 +198,8 @@ class ParameterSpace:
     def nearest_untried(self, x: Tensor, tried: Collection[tuple[float, ...]]) -> Tensor | None:
         """The point of the configuration nearest to ``x`` in the cube that was not tried.
 
-        In a space with floats that is the configuration at ``x`` itself, tried or not: an
-        exact repeat there is a wish to measure again.
+        Floats move in steps of a twentieth of the cube. Repeats would otherwise be common at
+        the corners, where the maximisers of sample paths like to lie.
 
         Args:
             x: A point, ``d``.
@@ -208,7 +209,7 @@ class ParameterSpace:
             A point, ``d``, or ``None`` if all configurations were tried.
         """
         x = self.snap(x)
-        if tuple(x.tolist()) not in tried or math.isinf(self.size):
+        if tuple(x.tolist()) not in tried:
             return x
         levels = [self._nearest_levels(i, x, len(tried) + 1) for i in range(self.dim)]
         # Best first: each combination of levels leads to those with one level further away.
@@ -230,16 +231,24 @@ class ParameterSpace:
     def _nearest_levels(self, i: int, x: Tensor, count: int) -> list[tuple[float, float]]:
         """Squared distances and values of the levels of dimension ``i``, nearest first."""
         low, high = _range(self._parameters[i])
-        center = float(x[i])
+        center, place = float(x[i]), float(self.to_unit(x)[i])
         if isinstance(self._parameters[i], CategoricalHyperparameter):
             levels = [float(v) for v in range(int(high) + 1)]
             return sorted((float(v != center), v) for v in levels)
-        # So many tries cannot use up more levels than this on either side.
-        first, last = max(low, center - count), min(high, center + count)
-        values = torch.arange(first, last + 1, dtype=torch.float64)
+        if isinstance(self._parameters[i], UniformFloatHyperparameter):
+            steps = [place + k * _STEP for k in range(-count, count + 1) if k]
+            inside = [place, *(u for u in steps if 0 <= u <= 1)]
+            U = x.new_full((len(inside), self.dim), 0.5)
+            U[:, i] = x.new_tensor(inside)
+            values = self._search.from_unit(U)[:, i]
+            values[0] = center
+        else:
+            # So many tries cannot use up more levels than this on either side.
+            first, last = max(low, center - count), min(high, center + count)
+            values = torch.arange(first, last + 1, dtype=torch.float64)
         X = x.repeat(len(values), 1)
         X[:, i] = values
-        distance = (self.to_unit(X)[:, i] - self.to_unit(x)[i]).square()
+        distance = (self.to_unit(X)[:, i] - place).square()
         return sorted(zip(distance.tolist(), values.tolist(), strict=True))
 
 
