@@ -12,8 +12,9 @@ from functools import partial
 from torch_dpfts import checks
 from torch_dpfts.agent import Agent
 from torch_dpfts.messages import Broadcast
+from torch_dpfts.protocol import Code, SiteCalls, answer, ask
 from torch_dpfts.spec import FederationSpec
-from torch_dpfts.transport import Code, Exchange, SiteCalls, Status, answer, ask, read_answer
+from torch_dpfts.transport import Exchange, Status, read_answer
 
 
 class Fault(StrEnum):

@@ -1,35 +1,19 @@
-"""How a server reaches its sites: the interface of every transport, and what it lets through.
-
-A site offers two calls, :class:`SiteCalls`, and answers with bytes: one byte of a fixed
-:class:`Code` and, if it contributes, the message. Whatever goes wrong at a site becomes a code;
-no text, figure or trace of an exception can travel in an answer.
-"""
+"""How a server reaches its sites: the interface of every transport, and what it lets through."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import Protocol
 
 from torch_dpfts.errors import MessageError
 from torch_dpfts.messages import Broadcast, Contribution
+from torch_dpfts.protocol import Code
 from torch_dpfts.spec import FederationSpec
 
 _OVERHEAD_BYTES = 1024  # header, JSON and digest of a message
 _NUMBER_BYTES = 8
-
-
-class Code(IntEnum):
-    """What a site says beside its contribution; nothing else is ever said."""
-
-    OK = 0
-    LISTENING = 1
-    """The site takes part without contributing: a late joiner, or its budget is spent."""
-    REFUSED = 2
-    """The request is malformed or belongs to another federation."""
-    FAILED = 3
-    """Anything else."""
 
 
 class Status(StrEnum):
@@ -54,16 +38,6 @@ _STATUS_OF_CODE = {
     Code.REFUSED: Status.REFUSED,
     Code.FAILED: Status.FAILED,
 }
-
-
-class SiteCalls(Protocol):
-    """The two calls that a site offers to the world outside; both return an answer."""
-
-    def contribution(self, round: int) -> bytes:
-        """Ask for the site's contribution to a round; asked again, the same bytes come back."""
-
-    def deliver(self, broadcast: bytes) -> bytes:
-        """Hand over a broadcast, as :meth:`Broadcast.to_bytes` wrote it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,16 +86,6 @@ class Transport(Protocol):
         """Hand out a broadcast and ask for nothing: after the last round, and to listeners."""
 
 
-def answer(code: Code, message: bytes = b"") -> bytes:
-    """Encode what a site says.
-
-    Example:
-        >>> list(answer(Code.LISTENING))
-        [1]
-    """
-    return bytes([code]) + message
-
-
 def max_answer_bytes(spec: FederationSpec) -> int:
     """Length of the longest answer that can be valid; read no more than that."""
     return 1 + _OVERHEAD_BYTES + _NUMBER_BYTES * spec.num_features
@@ -130,23 +94,6 @@ def max_answer_bytes(spec: FederationSpec) -> int:
 def max_broadcast_bytes(spec: FederationSpec) -> int:
     """Length of the longest broadcast that can be valid; read no more than that."""
     return _OVERHEAD_BYTES + _NUMBER_BYTES * spec.num_features * spec.num_regions
-
-
-def ask(site: SiteCalls, round: int | None, broadcast: bytes | None) -> bytes:
-    """Make the calls of one request: hand over the broadcast, then ask for the round.
-
-    A broadcast that the site does not take ends the request, and so does anything raised; the
-    answer is a code then.
-    """
-    try:
-        reply = answer(Code.OK)
-        if broadcast is not None:
-            reply = site.deliver(broadcast)
-        if round is not None and reply[:1] == answer(Code.OK):
-            reply = site.contribution(round)
-        return reply
-    except Exception:
-        return answer(Code.FAILED)
 
 
 def read_answer(

@@ -13,9 +13,10 @@ from torch import Tensor
 from torch_dpfts import Agent, Broadcast, Contribution, FederationSpec
 from torch_dpfts.privacy.accounting import epsilon_spent
 from torch_dpfts.privacy.sensitivity import round_charge
+from torch_dpfts.protocol import Code, answer
 from torch_dpfts.site.calls import StoredSite
 from torch_dpfts.site.store import SiteStore
-from torch_dpfts.transport import Code, Status, answer, read_answer
+from torch_dpfts.transport import Status, read_answer
 
 POINTS = [(0.1, 1.0), (0.4, -2.0), (0.9, 0.5)]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from torch_dpfts.errors import MessageError, StateError
+from torch_dpfts.protocol import Code, answer
 from torch_dpfts.site.local_socket import SocketClient, SocketServer
-from torch_dpfts.transport import Code, answer
 
 
 class Echo:

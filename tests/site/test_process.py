@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 from torch_dpfts import Agent, FederationSpec
 from torch_dpfts.cli import app
 from torch_dpfts.errors import InvalidInputError
+from torch_dpfts.protocol import Code
 from torch_dpfts.site.config import SiteConfig
 from torch_dpfts.site.evaluator import Evaluator
 from torch_dpfts.site.local_socket import SocketClient
 from torch_dpfts.site.process import Searcher, Site, summary
 from torch_dpfts.site.store import SiteStore
-from torch_dpfts.transport import Code
 
 Configure = Callable[..., SiteConfig]
 Start = Callable[[SiteConfig], tuple[Site, threading.Thread]]

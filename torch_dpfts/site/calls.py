@@ -9,9 +9,9 @@ from torch_dpfts.fleet import Fleet, agent_seed
 from torch_dpfts.messages import Broadcast, Contribution
 from torch_dpfts.privacy.accounting import epsilon_spent
 from torch_dpfts.privacy.sensitivity import round_charge
+from torch_dpfts.protocol import Code, answer
 from torch_dpfts.site.store import SiteStore
 from torch_dpfts.spec import FederationSpec
-from torch_dpfts.transport import Code, answer
 
 
 class StoredSite:

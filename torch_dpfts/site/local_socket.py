@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from torch_dpfts.errors import MessageError, StateError
-from torch_dpfts.transport import Code, SiteCalls, answer
+from torch_dpfts.protocol import Code, SiteCalls, answer
 
 _HEAD = struct.Struct("<cI")
 _LENGTH = struct.Struct("<I")
