@@ -89,6 +89,7 @@ def test_summary_is_plain() -> None:
     assert summary["sites"][0]["best_config"]["a"] == 0.9
     assert summary["sites"][1]["best_config"] is None
     assert summary["sites"][1]["states"] == {"failed": 3}
+    assert summary["mean_best_score"] == [0.9] * 6
     assert summary["epsilon"] == 3.0
 
 

@@ -112,6 +112,10 @@ class TuneResult:
         finite = math.isfinite(self.epsilon)
         return {
             "sites": sites,
+            "mean_best_score": [
+                None if math.isnan(value) else value
+                for value in self.best_scores.nanmean(dim=1).tolist()
+            ],
             "epsilon": self.epsilon if finite else None,
             "delta": self.spec.delta,
             "privacy": self.privacy,
