@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def test_what_is_raised_stays_inside(
     server: SocketServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(MessageError, match="0 bytes"):
-        SocketClient(server.path, 10.0).contribution(13)
+        SocketClient(server.path, timeout=0.1).contribution(13)
     assert "secret" not in "".join(capfd.readouterr())
     assert SocketClient(server.path, 10.0).contribution(5) == answer(Code.OK, b"5")
 
@@ -82,6 +83,18 @@ def test_a_stale_socket_is_replaced_and_a_bad_path_refused(tmp_path: Path) -> No
         SocketServer(tmp_path / ("s" * 120), Echo(), 100)
 
 
-def test_nobody_there_is_an_error_at_once(tmp_path: Path) -> None:
+def test_nobody_there_is_an_error_when_time_is_up(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
-        SocketClient(tmp_path / "none").contribution(1)
+        SocketClient(tmp_path / "none", timeout=0.1).contribution(1)
+
+
+def test_a_site_that_comes_back_is_called_again(tmp_path: Path) -> None:
+    answers: list[bytes] = []
+    caller = threading.Thread(
+        target=lambda: answers.append(SocketClient(tmp_path / "s", timeout=60.0).contribution(4))
+    )
+    caller.start()
+    server = SocketServer(tmp_path / "s", Echo(), max_bytes=100)
+    caller.join(60)
+    assert answers == [answer(Code.OK, b"4")]
+    server.close()

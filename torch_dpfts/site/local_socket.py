@@ -11,6 +11,7 @@ import socket
 import socketserver
 import struct
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,7 @@ _HEAD = struct.Struct("<cI")
 _LENGTH = struct.Struct("<I")
 _ROUND = struct.Struct("<Q")
 _CALL_SECONDS = 30.0
+_RETRY_SECONDS = 0.2
 
 
 class SocketServer:
@@ -96,12 +98,16 @@ def _serve_one(read: Callable[[int], bytes], site: SiteCalls, max_bytes: int) ->
 class SocketClient:
     """The two calls of a site at the other end of a local socket.
 
+    Both calls may be repeated without harm, so a site that is just being restarted is called
+    again until time is up.
+
     Args:
         path: The socket's path.
         timeout: Seconds for each call.
 
     Raises:
         OSError: From the calls, if nobody answers in time.
+        MessageError: From the calls, if the site broke off each answer.
     """
 
     def __init__(self, path: str | Path, timeout: float = _CALL_SECONDS) -> None:
@@ -117,8 +123,18 @@ class SocketClient:
         return self._call(b"D", broadcast)
 
     def _call(self, letter: bytes, content: bytes) -> bytes:
+        end = time.monotonic() + self.timeout
+        while True:
+            try:
+                return self._try(letter, content, max(end - time.monotonic(), _RETRY_SECONDS))
+            except (OSError, MessageError):
+                if time.monotonic() + _RETRY_SECONDS >= end:
+                    raise
+                time.sleep(_RETRY_SECONDS)
+
+    def _try(self, letter: bytes, content: bytes, seconds: float) -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(self.timeout)
+            connection.settimeout(seconds)
             connection.connect(str(self.path))
             connection.sendall(_HEAD.pack(letter, len(content)) + content)
             with connection.makefile("rb") as stream:
