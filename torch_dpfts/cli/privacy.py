@@ -1,4 +1,4 @@
-"""``dpfts privacy``, ``plan`` and ``privacy-report``: what a federation costs."""
+"""``dpfts privacy``, ``plan``, ``privacy-report`` and ``audit``: what a federation costs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from torch_dpfts.cli import audit
 
 if TYPE_CHECKING:
     from torch_dpfts.privacy.planning import NoisePlan
@@ -30,6 +32,7 @@ def register(app: typer.Typer) -> None:
     app.command("privacy")(privacy)
     app.command("plan")(plan)
     app.command("privacy-report")(privacy_report)
+    audit.register(app)
 
 
 def privacy(

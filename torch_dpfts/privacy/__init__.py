@@ -1,6 +1,7 @@
 """Differential privacy of the server's broadcasts: mechanism, accounting, planning."""
 
 from torch_dpfts.privacy.accounting import epsilon_spent
+from torch_dpfts.privacy.audit import AuditResult, audit_privacy, plot_audits
 from torch_dpfts.privacy.ledger import LedgerEntry, PrivacyLedger
 from torch_dpfts.privacy.mechanism import NoisyRegionAggregator
 from torch_dpfts.privacy.noise import NoiseSource, SecureNoise, SeededNoise
@@ -17,6 +18,7 @@ from torch_dpfts.privacy.signal import signal_to_noise
 from torch_dpfts.privacy.weights import region_score, region_weights
 
 __all__ = [
+    "AuditResult",
     "LedgerEntry",
     "NoisePlan",
     "NoiseSource",
@@ -25,12 +27,14 @@ __all__ = [
     "PrivacyReport",
     "SecureNoise",
     "SeededNoise",
+    "audit_privacy",
     "charged_sensitivity",
     "epsilon_spent",
     "joint_multiplier",
     "joint_sensitivity",
     "plan_noise",
     "planned_charges",
+    "plot_audits",
     "privacy_report",
     "region_score",
     "region_weights",

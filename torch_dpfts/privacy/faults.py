@@ -1,0 +1,127 @@
+"""Aggregators that are broken on purpose: each is a mistake that was made, and an audit's target.
+
+None of them gives the privacy that it claims. They exist so that anybody can see
+:func:`~torch_dpfts.privacy.audit_privacy` find them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from torch_dpfts.privacy.mechanism import Chunks, NoisyRegionAggregator
+from torch_dpfts.privacy.noise import NoiseSource
+from torch_dpfts.privacy.weights import region_weights
+from torch_dpfts.spec import FederationSpec
+
+
+class _Fixed:
+    """A source that always gives the same values: zeros, or draws that were used before."""
+
+    description = "fixed values"
+
+    def __init__(self, values: Tensor) -> None:
+        self.values = values
+
+    def normal(
+        self,
+        round: int,
+        shape: Sequence[int],
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str = "cpu",
+        purpose: str = "broadcast",
+    ) -> Tensor:
+        return self.values.expand(tuple(shape)).to(dtype=dtype, device=device)
+
+    def coins(self, round: int, num_agents: int, sample_rate: float) -> Tensor:
+        return torch.ones(num_agents, dtype=torch.bool)
+
+
+_SILENCE = _Fixed(torch.zeros(()))
+
+
+class _RescaledNoise(NoisyRegionAggregator):
+    """Multiplies the noise of each region by a factor that it should not have."""
+
+    def aggregate(
+        self,
+        round: int,
+        vectors: Tensor | Chunks,
+        agent_ids: Tensor | None = None,
+        noise: NoiseSource | None = None,
+    ) -> Tensor:
+        signal = super().aggregate(round, vectors, agent_ids, _SILENCE)
+        noisy = super().aggregate(round, vectors, agent_ids, noise)
+        answers = 0 if agent_ids is None else len(agent_ids)
+        return signal + self._factor(round, answers) * (noisy - signal)
+
+    def _factor(self, round: int, answers: int) -> Tensor:
+        raise NotImplementedError
+
+
+class NoiseByAnswers(_RescaledNoise):
+    """Divides the noise by the number of answers, as for a mean over those who answered."""
+
+    def _factor(self, round: int, answers: int) -> Tensor:
+        return torch.tensor(1.0 / max(answers, 1), dtype=torch.float64)
+
+
+class MeanWeightNoise(_RescaledNoise):
+    """Takes the noise of a region from the mean of its weights, not the largest."""
+
+    def _factor(self, round: int, answers: int) -> Tensor:
+        weights = region_weights(self.spec, round)
+        return (weights.mean(-1) / weights.amax(-1)).unsqueeze(-1)
+
+
+class ClipPerRegion(NoisyRegionAggregator):
+    """Clips each vector to S, not to S / sqrt(P): the stack of P vectors is longer than S."""
+
+    def __init__(self, spec: FederationSpec) -> None:
+        root = math.sqrt(spec.num_regions)
+        clip, multiplier = root * spec.clip_norm, spec.noise_multiplier / root
+        super().__init__(replace(spec, clip_norm=clip, noise_multiplier=multiplier))
+
+
+class UniformIfEmpty(NoisyRegionAggregator):
+    """Broadcasts a uniform random vector when nobody was drawn or nobody answered."""
+
+    def aggregate(
+        self,
+        round: int,
+        vectors: Tensor | Chunks,
+        agent_ids: Tensor | None = None,
+        noise: NoiseSource | None = None,
+    ) -> Tensor:
+        """Return the broadcast, or uniform numbers for an empty cohort."""
+        released = super().aggregate(round, vectors, agent_ids, noise)
+        if agent_ids is not None and len(agent_ids):
+            return released
+        normal = released / self.noise_scales(round).unsqueeze(-1)
+        return torch.special.ndtr(normal)
+
+
+class ReusedNoise(NoisyRegionAggregator):
+    """Draws noise once and adds it to every broadcast."""
+
+    _first: _Fixed | None = None
+
+    def release(self, round: int, total: Tensor, noise: NoiseSource | None) -> Tensor:
+        """Add the noise of the first release to the sum."""
+        if self._first is None and noise is not None:
+            self._first = _Fixed(noise.normal(round, total.shape))
+        return super().release(round, total, self._first)
+
+
+FAULTS: dict[str, type[NoisyRegionAggregator]] = {
+    "noise-by-answers": NoiseByAnswers,
+    "clip-per-region": ClipPerRegion,
+    "uniform-if-empty": UniformIfEmpty,
+    "reused-noise": ReusedNoise,
+    "mean-weight-noise": MeanWeightNoise,
+}
+"""The faults by name."""
