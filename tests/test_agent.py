@@ -88,10 +88,9 @@ def test_suggestions_are_those_of_the_acquisition_function(local_probability: st
     for round in range(1, 6):
         message = broadcast(spec, round)
         model = agent.model
-        acqf = FederatedThompsonSampling(
-            model, spec, message, seed=derived_seed(agent._fleet.seeds[0], "suggest", len(agent.X))
-        )
-        x, _ = optimize_acqf_per_region(acqf, BOUNDS, seed=len(agent.X))
+        seed = derived_seed(agent._fleet.seeds[0], "suggest", len(agent.X))
+        acqf = FederatedThompsonSampling(model, spec, message, seed=seed)
+        x, _ = optimize_acqf_per_region(acqf, BOUNDS, seed=seed)
         torch.testing.assert_close(agent.suggest(message), x)
         agent.observe(x, objective(x))
 

@@ -43,7 +43,10 @@ class ArmResult:
     @property
     def standard_error(self) -> Tensor:
         """Standard error of the mean over the runs, ``rounds + 1``; NaN for a single run."""
-        return self.best_values.std(dim=0) / math.sqrt(len(self.best_values))
+        runs = len(self.best_values)
+        if runs == 1:
+            return torch.full_like(self.mean, torch.nan)
+        return self.best_values.std(dim=0) / math.sqrt(runs)
 
 
 def run_arms(

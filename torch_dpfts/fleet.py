@@ -123,7 +123,7 @@ class Fleet:
         rows = (~own).nonzero().squeeze(-1)
         if vectors is not None and len(rows):
             functions = BroadcastFunctions(self.features, self.grid, vectors[rows])
-            x[rows] = self._maximise(functions, len(rows), self.grid)
+            x[rows] = self._maximise(functions, self.grid, [seeds[i] for i in rows.tolist()])
         return x
 
     def _maximise_own(self, rows: Tensor, seeds: Sequence[int]) -> Tensor:
@@ -132,11 +132,10 @@ class Fleet:
             return self._points_in_region(self.agent_ids[rows], generators, 1)
         path = draw_posterior_path(self.model(rows), generators)
         whole = RegionGrid([1] * self.spec.dim, self.bounds.dtype, self.bounds.device)
-        return self._maximise(PosteriorDraws(path), len(rows), whole)
+        return self._maximise(PosteriorDraws(path), whole, seeds)
 
-    def _maximise(self, functions: FunctionBatch, batch_size: int, grid: RegionGrid) -> Tensor:
-        seed = self.num_observations
-        return maximize_per_region(functions, batch_size, grid, self.space, seed).x.unsqueeze(-2)
+    def _maximise(self, functions: FunctionBatch, grid: RegionGrid, seeds: Sequence[int]) -> Tensor:
+        return maximize_per_region(functions, grid, self.space, seeds).x.unsqueeze(-2)
 
     def contribute(self, round: int) -> Tensor:
         """Compute what each agent sends for a round, ``b x M``."""

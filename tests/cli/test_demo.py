@@ -81,7 +81,7 @@ def test_table_report_and_plot(
     spec = arms["dp-fts"].spec
     _print_table(Console(width=200), arms, spec, runs)
     printed = capsys.readouterr().out
-    for shown in ("round 0", " 10 ", " 20 ", " 30 ", "dp-fts", "not private", "nothing to sharing"):
+    for shown in (" 0 ", " 10 ", " 20 ", " 30 ", "dp-fts", "not private", "nothing to sharing"):
         assert shown in printed
     assert f"{arms['dp-fts'].epsilon[1e-5]:.2f}" in printed
     report = _report(arms, spec, "practical", "decision", list(range(runs)))

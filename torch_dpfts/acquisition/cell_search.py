@@ -129,11 +129,10 @@ class CellSearch:
 
             x, value = maximize_in_boxes(
                 Autograd(f, 1, self.space),
-                1,
                 self.space,
                 lower,
                 upper - lower,
-                self.seed,
+                [self.seed],
                 raw_samples=self.raw_samples,
                 num_restarts=self.num_restarts,
             )

@@ -6,7 +6,7 @@ cell is searched by itself, all at once, and the best point of all cells wins.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,12 +16,15 @@ from torch.quasirandom import SobolEngine
 from torch_dpfts.acquisition.functions import Autograd, FunctionBatch
 from torch_dpfts.optim import minimize_in_box
 from torch_dpfts.regions import RegionGrid
-from torch_dpfts.rng import derived_seed
+from torch_dpfts.rng import derived_generator, uniform_rows
 from torch_dpfts.space import SearchSpace
 
 # A whole-numbered dimension with more values than this is searched near the best one only.
 _MAX_VALUES = 64
 _SWEEPS = 2
+# A cell can have several local maxima, however many cells there are.
+_MIN_RESTARTS = 4
+_MIN_SAMPLES = 64
 # Where a search stops, in units of the function's own spread.
 _GTOL = 1e-3
 _FTOL = 1e-7
@@ -44,10 +47,9 @@ class Maximum(NamedTuple):
 
 def maximize_per_region(
     f: FunctionBatch | Callable[[Tensor], Tensor],
-    batch_size: int,
     grid: RegionGrid,
     space: SearchSpace | Tensor,
-    seed: int,
+    seeds: Sequence[int],
     *,
     raw_samples: int = 128,
     num_restarts: int = 4,
@@ -58,24 +60,22 @@ def maximize_per_region(
     Args:
         f: Functions of the unit cube; or any function that maps ``b x r x d``, in the user's
             units, to ``b x r``, with gradients.
-        batch_size: The number ``b`` of functions.
         grid: The cells, in the unit cube.
         space: The search space, or its bounds, ``2 x d``.
-        seed: Seed of the quasi-random points from which the search starts.
-        raw_samples: Points tried in all cells together (at least ``num_restarts`` in each).
-        num_restarts: Searches with gradients in all cells together (at least one in each).
+        seeds: For each of the ``b`` functions, the seed of the points where its search starts.
+        raw_samples: Points tried in all cells together (at least 64 in each).
+        num_restarts: Searches with gradients in all cells together (at least 4 in each).
         max_iter: Most iterations of a search.
     """
     if isinstance(space, Tensor):
         space = SearchSpace(space)
     lower, width = space.boxes(grid)
     x, value = maximize_in_boxes(
-        f if isinstance(f, FunctionBatch) else Autograd(f, batch_size, space),
-        batch_size,
+        f if isinstance(f, FunctionBatch) else Autograd(f, len(seeds), space),
         space,
         lower,
         width,
-        seed,
+        seeds,
         raw_samples=raw_samples,
         num_restarts=num_restarts,
         max_iter=max_iter,
@@ -85,11 +85,10 @@ def maximize_per_region(
 
 def maximize_in_boxes(
     f: FunctionBatch,
-    batch_size: int,
     space: SearchSpace,
     lower: Tensor,
     width: Tensor,
-    seed: int,
+    seeds: Sequence[int],
     *,
     raw_samples: int,
     num_restarts: int,
@@ -99,32 +98,31 @@ def maximize_in_boxes(
 
     Args:
         f: The functions.
-        batch_size: Their number ``b``.
         space: The search space.
         lower: Lower corners of the boxes in the unit cube, ``P x d``.
         width: Their widths, ``P x d``; 0 fixes a dimension.
-        seed: Seed of the quasi-random points from which the search starts.
-        raw_samples: Points tried in all boxes together (at least ``num_restarts`` in each).
-        num_restarts: Searches with gradients in all boxes together (at least one in each).
+        seeds: For each of the ``b`` functions, the seed of the points where its search starts.
+        raw_samples: Points tried in all boxes together (at least 64 in each).
+        num_restarts: Searches with gradients in all boxes together (at least 4 in each).
         max_iter: Most iterations of a search.
 
     Returns:
         The best points in the user's units, ``b x d``, whole where the space is, and their
         values, ``b``.
     """
-    num_boxes, dim = lower.shape
-    restarts = -(-num_restarts // num_boxes)
-    samples = max(-(-raw_samples // num_boxes), restarts)
-    sobol = SobolEngine(dim, scramble=True, seed=derived_seed(seed, "raw"))
-    raw = sobol.draw(samples, dtype=lower.dtype).to(lower.device)
-    U = lower.unsqueeze(-2) + raw * width.unsqueeze(-2)  # P x samples x d
+    batch_size, (num_boxes, dim) = len(seeds), lower.shape
+    restarts = max(-(-num_restarts // num_boxes), _MIN_RESTARTS)
+    samples = max(-(-raw_samples // num_boxes), _MIN_SAMPLES)
+    raw = _raw_points(seeds, samples, lower)  # b x samples x d
+    U = lower.unsqueeze(-2) + raw.unsqueeze(-3) * width.unsqueeze(-2)  # b x P x samples x d
     with torch.no_grad():
-        tried = f.values(U.flatten(0, 1).expand(batch_size, -1, dim))
+        tried = f.values(U.flatten(1, 2))
     # Searches stop by tolerances, which have to mean the same for functions of any scale.
     spread = tried.std(dim=-1)
     spread = torch.where(spread > 0, spread, torch.ones_like(spread))
     best_raw = tried.unflatten(-1, (num_boxes, -1)).topk(restarts, dim=-1).indices
-    start = raw[best_raw].flatten(0, 2)  # (b P restarts) x d
+    functions = torch.arange(batch_size, device=raw.device)[:, None, None]
+    start = raw[functions, best_raw].flatten(0, 2)  # (b P restarts) x d
     searches = torch.arange(len(start), device=start.device).view(batch_size, num_boxes, restarts)
     of = searches // (num_boxes * restarts)
     of, box = of.flatten(), (searches // restarts % num_boxes).flatten()
@@ -157,6 +155,19 @@ def maximize_in_boxes(
         return f.values(space.to_unit(X))
 
     return _sweep(at, x, space.from_unit(corners), space.discrete_dims)
+
+
+def _raw_points(seeds: Sequence[int], samples: int, like: Tensor) -> Tensor:
+    """Quasi-random points ``b x samples x d``: one Sobol sequence, rotated for each function.
+
+    Functions that resemble each other must not all be searched from the same points, or their
+    maximisers resemble each other more than they should (Cranley and Patterson 1976).
+    """
+    d = like.shape[-1]
+    sobol = SobolEngine(d, scramble=True, seed=0).draw(samples, dtype=like.dtype).to(like.device)
+    generators = [derived_generator(seed, "raw") for seed in seeds]
+    shift = uniform_rows(generators, (1, d), like.dtype, like.device)
+    return (sobol + shift) % 1.0
 
 
 @torch.no_grad()

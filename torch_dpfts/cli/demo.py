@@ -119,25 +119,30 @@ def _print_table(
     from rich.table import Table
 
     rounds = sorted({t for t in _ROUNDS_SHOWN if t < spec.num_rounds} | {spec.num_rounds})
-    table = Table(title=f"1 - AUC after each round, mean (standard error) of {runs} runs")
-    table.add_column("arm")
+    table = Table(title=f"1 - AUC by round, mean (standard error) of {runs} runs", show_lines=True)
+    table.add_column("arm", no_wrap=True)
     for t in rounds:
-        table.add_column(f"round {t}" if t == 0 else str(t), justify="right")
+        table.add_column(str(t), justify="right")
     for delta in (spec.delta, _SECOND_DELTA):
-        table.add_column(f"epsilon at delta {delta:.2g}", justify="right")
+        table.add_column(f"epsilon at\ndelta {delta:.2g}", justify="right")
     for name, result in results.items():
         errors = result.standard_error.tolist()
         cells = [
-            f"{1 - float(result.mean[t]):.4f}" + (f" ({errors[t]:.4f})" if runs > 1 else "")
+            f"{1 - float(result.mean[t]):.4f}" + (f"\n({errors[t]:.4f})" if runs > 1 else "")
             for t in rounds
         ]
         spent = [f"{value:.2f}" for value in result.epsilon.values()] or ["-", "-"]
         table.add_row(name, *cells, *spent)
     console.print(table)
+    if spec.num_regions == 1:
+        console.print("These settings have one region, so dp-fts-de is dp-fts and fts-de is fts.")
     console.print(
         "The noise arm adds the same noise to zero contributions: what does not beat it owes "
-        "nothing to sharing.\nThe runs are seeded: not private. Epsilon is what the same rounds "
-        "cost with noise from the operating system."
+        "nothing to sharing."
+    )
+    console.print(
+        "The runs are seeded: not private. Epsilon is what the same rounds cost with noise from "
+        "the operating system."
     )
 
 
