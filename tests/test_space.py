@@ -60,6 +60,17 @@ def test_whole_numbers_of_a_box_are_equally_likely() -> None:
 
 
 def test_a_cell_without_values_is_refused() -> None:
-    space = SearchSpace(torch.tensor([[1.0], [4.0]]).double(), log_dims=[0], discrete_dims=[0])
+    space = SearchSpace(torch.tensor([[1.0], [4.0]]).double(), log_dims=[0], integer_dims=[0])
     with pytest.raises(InvalidInputError, match="holds no value of dimension 0"):
         space.boxes(RegionGrid((4,)))
+
+
+def test_one_hot_columns_put_categories_equally_far_apart() -> None:
+    space = SearchSpace.from_spec(SPEC)
+    X = space.snap(space.from_unit(uniform(40, 4)))
+    encoded = space.input_transform(one_hot=True)(X)
+    assert encoded.shape == (40, 6)
+    torch.testing.assert_close(encoded[:, :3], space.to_unit(X)[:, [0, 1, 3]])
+    distance = torch.cdist(encoded[:, 3:], encoded[:, 3:])
+    different = X[:, 2].unsqueeze(0) != X[:, 2].unsqueeze(1)
+    torch.testing.assert_close(distance, different.double())

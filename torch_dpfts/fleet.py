@@ -14,7 +14,13 @@ from botorch.models import SingleTaskGP
 from botorch.utils.transforms import standardize
 from torch import Tensor
 
-from torch_dpfts.acquisition.functions import BroadcastFunctions, FunctionBatch, PosteriorDraws
+from torch_dpfts.acquisition.broadcast import BroadcastPath
+from torch_dpfts.acquisition.functions import (
+    Autograd,
+    BroadcastFunctions,
+    FunctionBatch,
+    PosteriorDraws,
+)
 from torch_dpfts.acquisition.optimize import maximize_per_region
 from torch_dpfts.acquisition.paths import draw_posterior_path
 from torch_dpfts.acquisition.thompson import draw_coin
@@ -122,8 +128,7 @@ class Fleet:
             x[rows] = self._maximise_own(rows, [seeds[i] for i in rows.tolist()])
         rows = (~own).nonzero().squeeze(-1)
         if vectors is not None and len(rows):
-            functions = BroadcastFunctions(self.features, self.grid, vectors[rows])
-            x[rows] = self._maximise(functions, self.grid, [seeds[i] for i in rows.tolist()])
+            x[rows] = self._maximise_broadcast(vectors[rows], [seeds[i] for i in rows.tolist()])
         return x
 
     def _maximise_own(self, rows: Tensor, seeds: Sequence[int]) -> Tensor:
@@ -132,7 +137,16 @@ class Fleet:
             return self._points_in_region(self.agent_ids[rows], generators, 1)
         path = draw_posterior_path(self.model(rows), generators)
         whole = RegionGrid([1] * self.spec.dim, self.bounds.dtype, self.bounds.device)
+        if self.space.discrete_dims:
+            return self._maximise(Autograd(path, len(rows), self.space), whole, seeds)
         return self._maximise(PosteriorDraws(path), whole, seeds)
+
+    def _maximise_broadcast(self, vectors: Tensor, seeds: Sequence[int]) -> Tensor:
+        if self.space.discrete_dims:
+            path = BroadcastPath(self.features, self.grid, vectors, self.space.input_transform())
+            return self._maximise(Autograd(path, len(vectors), self.space), self.grid, seeds)
+        functions = BroadcastFunctions(self.features, self.grid, vectors)
+        return self._maximise(functions, self.grid, seeds)
 
     def _maximise(self, functions: FunctionBatch, grid: RegionGrid, seeds: Sequence[int]) -> Tensor:
         return maximize_per_region(functions, grid, self.space, seeds).x.unsqueeze(-2)

@@ -19,6 +19,7 @@ from botorch.models.transforms.input import (
     Round,
 )
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from torch_dpfts.errors import InvalidInputError
 from torch_dpfts.regions import RegionGrid
@@ -36,11 +37,12 @@ class SearchSpace:
     Args:
         bounds: Bounds in the user's units, ``2 x d``.
         log_dims: Dimensions on a logarithmic scale; their bounds are positive.
-        discrete_dims: Dimensions that take whole numbers; their bounds are whole.
+        integer_dims: Dimensions of whole numbers; their bounds are whole.
+        categorical_dims: Dimensions of categories coded ``0, 1, ..., k - 1``.
 
     Example:
         >>> bounds = torch.tensor([[1e-4, 1.0], [1.0, 5.0]], dtype=torch.float64)
-        >>> space = SearchSpace(bounds, log_dims=[0], discrete_dims=[1])
+        >>> space = SearchSpace(bounds, log_dims=[0], integer_dims=[1])
         >>> space.to_unit(torch.tensor([[0.01, 2.2]], dtype=torch.float64))
         tensor([[0.5000, 0.2500]], dtype=torch.float64)
         >>> space.snap(torch.tensor([[0.01, 2.2]], dtype=torch.float64))
@@ -51,11 +53,13 @@ class SearchSpace:
         self,
         bounds: Tensor,
         log_dims: Collection[int] = (),
-        discrete_dims: Collection[int] = (),
+        integer_dims: Collection[int] = (),
+        categorical_dims: Collection[int] = (),
     ) -> None:
         self.bounds = bounds
         self.log_dims = sorted(log_dims)
-        self.discrete_dims = sorted(discrete_dims)
+        self.categorical_dims = sorted(categorical_dims)
+        self.discrete_dims = sorted({*integer_dims, *categorical_dims})
         self._scaled = bounds.clone()
         self._scaled[:, self.log_dims] = bounds[:, self.log_dims].log10()
         self._lower, self._width = self._scaled[0], self._scaled[1] - self._scaled[0]
@@ -66,23 +70,32 @@ class SearchSpace:
         cls, spec: FederationSpec, device: torch.device | str | None = None
     ) -> SearchSpace:
         """The space of a federation."""
-        discrete = (*spec.integer_dims, *spec.categorical_dims)
-        return cls(spec.bounds_tensor(device), spec.log_dims, discrete)
+        return cls(
+            spec.bounds_tensor(device), spec.log_dims, spec.integer_dims, spec.categorical_dims
+        )
 
     @property
     def dim(self) -> int:
         """Number d of dimensions."""
         return self.bounds.shape[-1]
 
-    def input_transform(self) -> InputTransform:
-        """A new BoTorch transform from the user's units to the cube, for models and paths."""
-        normalize = Normalize(self.dim, bounds=self._scaled)
+    def input_transform(self, one_hot: bool = False) -> InputTransform:
+        """A new BoTorch transform from the user's units to the cube, for models and paths.
+
+        Args:
+            one_hot: Whether each category becomes a column of its own, at the end, so that
+                a stationary kernel sees all categories equally far apart.
+        """
         steps: dict[str, InputTransform] = {}
         if self.discrete_dims:
             steps["round"] = Round(integer_indices=self.discrete_dims)
         if self.log_dims:
             steps["log"] = Log10(indices=self.log_dims)
-        return ChainedInputTransform(**steps, normalize=normalize) if steps else normalize
+        steps["normalize"] = Normalize(self.dim, bounds=self._scaled)
+        if one_hot and self.categorical_dims:
+            counts = {i: int(self._width[i]) + 1 for i in self.categorical_dims}
+            steps["one_hot"] = _OneHot(self.dim, counts)
+        return ChainedInputTransform(**steps) if len(steps) > 1 else steps["normalize"]
 
     def to_unit(self, X: Tensor) -> Tensor:
         """Map ``... x d`` to the cube; whole-numbered dimensions are rounded."""
@@ -107,7 +120,7 @@ class SearchSpace:
         """Round the whole-numbered dimensions of ``... x d`` and clip to the bounds."""
         if self.discrete_dims:
             X = X.clone()
-            X[..., self.discrete_dims] = X[..., self.discrete_dims].round()
+            X[..., self.discrete_dims] = X[..., self.discrete_dims].round() + 0.0  # no -0
         return X.clamp(self.bounds[0], self.bounds[1])
 
     def boxes(self, grid: RegionGrid) -> tuple[Tensor, Tensor]:
@@ -138,3 +151,23 @@ class SearchSpace:
                 )
             lower[:, i], width[:, i] = box_lower[:, i], box_width[:, i]
         return lower, width
+
+
+class _OneHot(InputTransform):
+    """Replaces columns of categories, spread over [0, 1], by columns of 0 and a root of a half.
+
+    Two different categories are then at distance 1, as the ends of another dimension are.
+    """
+
+    def __init__(self, dim: int, counts: dict[int, int]) -> None:
+        super().__init__()
+        self.counts = counts
+        self.others = [i for i in range(dim) if i not in counts]
+        self.transform_on_train = self.transform_on_eval = self.transform_on_fantasize = True
+
+    def transform(self, X: Tensor) -> Tensor:
+        columns = [X[..., self.others]]
+        for i, count in self.counts.items():
+            code = (X[..., i] * (count - 1)).round().long()
+            columns.append(one_hot(code, count).to(X) * 0.5**0.5)
+        return torch.cat(columns, dim=-1)

@@ -71,7 +71,7 @@ def build_model(
         model = SingleTaskGP(
             X,
             Y,
-            input_transform=space.input_transform(),
+            input_transform=space.input_transform(one_hot=True),
             outcome_transform=Standardize(1, batch_shape=batch_shape),
         )
     if hyperparameters is not None:

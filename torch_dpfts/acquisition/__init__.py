@@ -2,6 +2,7 @@
 
 from torch_dpfts.acquisition.broadcast import BroadcastPath
 from torch_dpfts.acquisition.draws import draw_posterior
+from torch_dpfts.acquisition.input_constructor import broadcast_from_text, broadcast_to_text
 from torch_dpfts.acquisition.mean import FederatedMean
 from torch_dpfts.acquisition.optimize import maximize_per_region
 from torch_dpfts.acquisition.paths import PathModel, draw_posterior_path
@@ -13,6 +14,8 @@ __all__ = [
     "FederatedMean",
     "FederatedThompsonSampling",
     "PathModel",
+    "broadcast_from_text",
+    "broadcast_to_text",
     "draw_posterior",
     "draw_posterior_path",
     "maximize_per_region",

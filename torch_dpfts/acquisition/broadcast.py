@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from botorch.models.transforms.input import InputTransform
+from collections.abc import Callable
+
+import torch
+from botorch.models.transforms.input import InputTransform, Normalize
 from botorch.sampling.pathwise.paths import SamplePath
 from torch import Tensor
 
 from torch_dpfts.acquisition.paths import PathModel
-from torch_dpfts.errors import FingerprintMismatchError
+from torch_dpfts.errors import FingerprintMismatchError, InvalidInputError
 from torch_dpfts.features import SharedFeatures
 from torch_dpfts.messages import Broadcast
 from torch_dpfts.regions import RegionGrid
@@ -48,7 +51,7 @@ class BroadcastPath(SamplePath):
         features: SharedFeatures,
         grid: RegionGrid,
         vectors: Tensor,
-        input_transform: InputTransform | None = None,
+        input_transform: InputTransform | Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
         self.features = features
@@ -58,19 +61,35 @@ class BroadcastPath(SamplePath):
         self.output_transform = None
 
     @classmethod
-    def from_broadcast(cls, spec: FederationSpec, broadcast: Broadcast) -> BroadcastPath:
+    def from_broadcast(
+        cls, spec: FederationSpec, broadcast: Broadcast, bounds: Tensor | None = None
+    ) -> BroadcastPath:
         """Build the path of a broadcast on the broadcast's device.
+
+        Args:
+            spec: The federation.
+            broadcast: What the server sent.
+            bounds: Bounds of the inputs, ``2 x d``, if they have been rescaled; they then lie on
+                the unit cube evenly, whatever logarithms they stand for. ``None`` for the user's
+                units.
 
         Raises:
             FingerprintMismatchError: If the broadcast belongs to another specification.
+            InvalidInputError: If the bounds have another dimension than the federation.
         """
         check_fingerprint(spec, broadcast)
         device = broadcast.vectors.device
+        space = SearchSpace.from_spec(spec, device)
+        if bounds is not None and bounds.shape != (2, spec.dim):
+            raise InvalidInputError(
+                f"bounds must have shape {(2, spec.dim)} like the federation's, got "
+                f"{tuple(bounds.shape)}."
+            )
         return cls(
             SharedFeatures.from_spec(spec, device),
             RegionGrid(spec.region_grid, spec.torch_dtype, device),
             broadcast.vectors.to(spec.torch_dtype),
-            SearchSpace.from_spec(spec, device).input_transform(),
+            space.input_transform() if bounds is None else _Rescaled(space, bounds),
         )
 
     def forward(self, X: Tensor) -> Tensor:
@@ -84,6 +103,21 @@ class BroadcastPath(SamplePath):
 
     def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
         """A broadcast is one function: nothing to set."""
+
+
+class _Rescaled(torch.nn.Module):
+    """From rescaled inputs to the unit cube, with the rounding of the space."""
+
+    def __init__(self, space: SearchSpace, bounds: Tensor) -> None:
+        super().__init__()
+        self.normalize = Normalize(space.dim, bounds=bounds.to(space.bounds))
+        self.space = space
+
+    def forward(self, X: Tensor) -> Tensor:
+        unit: Tensor = self.normalize(X)
+        if not self.space.discrete_dims:
+            return unit
+        return self.space.to_unit(self.space.from_unit(unit))
 
 
 def check_fingerprint(spec: FederationSpec, message: Broadcast) -> None:

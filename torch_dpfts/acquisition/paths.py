@@ -109,7 +109,10 @@ def draw_posterior_path(
             model,
             sample_shape,
             num_features=num_features * num_terms(kernel, points.shape[-1]),
-            map_generator=partial(fourier_features, draws=draws),
+            # BoTorch counts the inputs before the transform, which may add some.
+            map_generator=lambda kernel, num_inputs, num_outputs: fourier_features(
+                kernel, points.shape[-1], num_outputs, draws
+            ),
             weight_generator=lambda shape: draws.normal(shape[-1]),
         )
         # It is evaluated at the training points, which may hold the dimension of an ensemble.

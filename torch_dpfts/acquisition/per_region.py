@@ -123,7 +123,7 @@ def _space(acqf: AcquisitionFunction, bounds: Tensor) -> SearchSpace:
     if isinstance(acqf, FederatedThompsonSampling) and acqf.spec is not None:
         spec = acqf.spec
         whole = spec.bounds_tensor(bounds.device).to(bounds)
-        return SearchSpace(whole, spec.log_dims, (*spec.integer_dims, *spec.categorical_dims))
+        return SearchSpace(whole, spec.log_dims, spec.integer_dims, spec.categorical_dims)
     return SearchSpace(bounds)
 
 

@@ -33,7 +33,8 @@ class FederatedThompsonSampling(AcquisitionFunction):
 
     Candidate j follows, with probability p_t, a function drawn exactly from the model's
     posterior (:func:`~torch_dpfts.acquisition.draw_posterior`), else the broadcast of round t
-    (algorithm 1 of [Dai2021]_). Without a broadcast this is exact Thompson sampling.
+    (algorithm 1 of [Dai2021]_), which one candidate at most follows. Without a broadcast this is
+    exact Thompson sampling.
 
     Draws depend on the seed and their number alone. Candidates follow the first draws that no
     pending point has taken, so candidates chosen one after the other follow different draws; a
@@ -52,11 +53,14 @@ class FederatedThompsonSampling(AcquisitionFunction):
         objective: Turns draws of several outputs into one; ``None`` for one output.
         posterior_transform: Applied to the draws before the objective. With several outputs and
             no objective it must scalarise.
+        bounds: Bounds of the model's inputs, ``2 x d``, if they are not in the user's units; see
+            :meth:`BroadcastPath.from_broadcast`.
         seed: Seed of the draws; ``None`` takes one from the operating system.
         X_pending: Points already chosen and not yet observed, ``m x d``.
 
     Raises:
-        InvalidInputError: If a broadcast comes without a specification.
+        InvalidInputError: If a broadcast comes without a specification, or ``bounds`` have another
+            dimension than it.
         FingerprintMismatchError: If the broadcast belongs to another specification.
         UnsupportedError: If a model of several outputs comes without a way to scalarise them, or
             (when evaluated) no function can be drawn from the model.
@@ -77,6 +81,7 @@ class FederatedThompsonSampling(AcquisitionFunction):
         *,
         objective: MCAcquisitionObjective | None = None,
         posterior_transform: PosteriorTransform | None = None,
+        bounds: Tensor | None = None,
         seed: int | None = None,
         X_pending: Tensor | None = None,
     ) -> None:
@@ -91,7 +96,7 @@ class FederatedThompsonSampling(AcquisitionFunction):
         if broadcast is not None:
             if spec is None:
                 raise InvalidInputError("A broadcast needs the spec it belongs to; got spec=None.")
-            self.broadcast_path = BroadcastPath.from_broadcast(spec, broadcast)
+            self.broadcast_path = BroadcastPath.from_broadcast(spec, broadcast, bounds)
             self.local_probability = local_probability(spec.local_probability, broadcast.round)
         self._drawn: dict[int, DeterministicModel] = {}
         self._taken: list[int] = []
@@ -125,10 +130,15 @@ class FederatedThompsonSampling(AcquisitionFunction):
         return list(islice((i for i in count() if i not in self._taken), q))
 
     def follows_broadcast(self, index: int = 0) -> bool:
-        """Whether draw number ``index`` is the broadcast rather than an own sample."""
+        """Whether draw number ``index`` is the broadcast rather than an own sample.
+
+        It is for the first coin that falls that way alone: the broadcast is one function, and
+        two candidates would end at the same point of it.
+        """
         if self.broadcast_path is None:
             return False
-        return draw_coin(self.seed, index) >= self.local_probability
+        coins = [draw_coin(self.seed, i) >= self.local_probability for i in range(index + 1)]
+        return coins[index] and not any(coins[:index])
 
     def region_grid(self, index: int = 0) -> RegionGrid | None:
         """The cells at whose borders draw number ``index`` jumps; ``None`` if it is smooth."""
