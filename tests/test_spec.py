@@ -77,6 +77,8 @@ BAD = [
     ({"clip_norm": 0.0}, "clip_norm must be a number in .* got 0.0"),
     ({"clip_norm": -3.0}, "clip_norm must be a number in .* got -3.0"),
     ({"clip_norm": math.inf}, "clip_norm must be finite when noise_multiplier > 0"),
+    ({"averaging": -0.1}, r"averaging must be a number in \[0, 1\), got -0.1"),
+    ({"averaging": 1.0}, r"averaging must be a number in \[0, 1\), got 1.0"),
     ({"delta": 0.0}, r"delta must be a number in \(0, 1\), got 0.0"),
     ({"delta": 1.0}, r"delta must be a number in \(0, 1\), got 1.0"),
     ({"delta": 1.5}, r"delta must be a number in \(0, 1\), got 1.5"),
@@ -157,6 +159,7 @@ def test_every_field_changes_the_fingerprint() -> None:
         "target_epsilon": 3.0,
         "accountant": "rdp",
         "sensitivity": "paper",
+        "averaging": 0.5,
         "local_probability": "1-1/t",
         "dtype": "float32",
     }

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from torch_dpfts import checks
+from torch_dpfts.averaging import averaging_gain
 from torch_dpfts.errors import (
     DPFTSError,
     FingerprintMismatchError,
@@ -281,4 +282,13 @@ class Server:
         stack = torch.empty(0, self.spec.num_features, dtype=self.spec.torch_dtype)
         if present:
             stack = torch.stack([vectors[n] for n in present])
-        return self._aggregator.aggregate(number, stack, torch.tensor(present), self._noise)
+        return self._averaged(
+            number, self._aggregator.aggregate(number, stack, torch.tensor(present), self._noise)
+        )
+
+    def _averaged(self, number: int, release: Tensor) -> Tensor:
+        if self._last is None or not self.spec.averaging:
+            return release
+        gain = averaging_gain(self._aggregator, number, self.spec.averaging).to(release)
+        last = self._last.vectors
+        return last + gain.unsqueeze(-1) * (release - last)

@@ -93,6 +93,8 @@ class FederationSpec:
         accountant: ``"pld"``, ``"rdp"``, ``"prv"`` or ``"moments"``.
         sensitivity: ``"exact"`` charges the joint sensitivity of the round's region weights,
             ``"paper"`` charges one whole noise multiplier.
+        averaging: Discount of older rounds in the average that is broadcast, in ``[0, 1)``; 0
+            broadcasts every round by itself (the paper). Costs no privacy.
         local_probability: Name of the schedule p_t with which an agent trusts its own
             posterior: ``"1-1/t^2"``, ``"1-1/t"``, ``"1-1/sqrt(t)"`` or ``"1"``.
         dtype: ``"float64"`` or ``"float32"``.
@@ -139,6 +141,7 @@ class FederationSpec:
     target_epsilon: float | None = None
     accountant: str = "pld"
     sensitivity: str = "exact"
+    averaging: float = 0.0
     local_probability: str = "1-1/sqrt(t)"
     dtype: str = "float64"
 
@@ -174,6 +177,7 @@ class FederationSpec:
             ("sample_rate", {"above": 0.0, "maximum": 1.0}),
             ("noise_multiplier", {"minimum": 0.0, "below": math.inf}),
             ("clip_norm", {"above": 0.0}),
+            ("averaging", {"minimum": 0.0, "below": 1.0}),
         ):
             set_(name, checks.real(name, getattr(self, name), **limits))
         for name, options in (
