@@ -13,7 +13,7 @@ RUN = ["tune", "--sites", "2", "--rounds", "1", "--initial", "1", "--seed", "0"]
 
 def test_tune_writes_and_prints_what_it_found_and_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = [*RUN, "--out", str(out), "--processes", "1"]
+    command = [*RUN, "--out", str(out), "--processes", "2"]
     result = CliRunner().invoke(app, command, catch_exceptions=False)
     assert result.exit_code == 0
     for text in ("Best configurations", "weight_decay", "first score", "seeded: not private"):
