@@ -8,10 +8,11 @@ from flwr.app import Message
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.logger import log
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-__all__ = ["NodeInfo", "Run", "be_server", "deflate", "inflate", "set_message_id"]
+__all__ = ["NodeInfo", "Run", "be_server", "deflate", "inflate", "log", "set_message_id"]
 
 _SERVER_NODE_ID = 1
 

@@ -50,6 +50,7 @@ class SocketServer:
                     return  # The caller went away.
 
         self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
         self.path.unlink(missing_ok=True)
         try:
             self._server = _Server(str(self.path), Handler)

@@ -242,7 +242,7 @@ def _read_trials(database: sqlite3.Connection) -> list[Trial]:
 
 
 def _acquire(path: Path) -> FileLock:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = FileLock(path.with_name(path.name + ".lock"), thread_local=False)
     try:
         lock.acquire(timeout=0)
