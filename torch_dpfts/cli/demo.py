@@ -93,11 +93,15 @@ def _report(
     scorer: str,
     seeds: Sequence[int],
 ) -> dict[str, Any]:
-    """The content of results.json: 1 - AUC by round, round 0 first; se is null for one run."""
+    """The content of results.json: 1 - AUC by round, round 0 first; se is null for one run.
+
+    ``runs`` holds the values of the single runs after the last round, for paired comparisons.
+    """
     arms = {
         name: {
             "mean": (1 - result.mean).tolist(),
             "se": result.standard_error.tolist() if len(seeds) > 1 else [None] * len(result.mean),
+            "runs": (1 - result.best_values[:, -1]).tolist(),
             "epsilon": {str(delta): value for delta, value in result.epsilon.items()},
         }
         for name, result in results.items()
