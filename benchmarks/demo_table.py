@@ -1,6 +1,6 @@
 """Turn results.json files of ``dpfts demo`` into the Markdown tables of RESULTS.md.
 
-    python benchmarks/demo_table.py FOLDER/results.json ...
+Use: ``python benchmarks/demo_table.py FOLDER/results.json ...``
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ def main(files: Annotated[list[Path], typer.Argument(help="Files of dpfts demo."
         report = json.loads(file.read_text())
         settings = report["settings"]
         rounds = [t for t in ROUNDS if t < len(next(iter(report["arms"].values()))["mean"])]
-        print(f"\n{settings['preset']} preset, {settings['scorer']} scorer, {settings['privacy']}; ")
-        print(f"seeds {report['seeds'][0]} to {report['seeds'][-1]}\n")
+        first, last = report["seeds"][0], report["seeds"][-1]
+        print(f"\n{settings['preset']} preset, {settings['scorer']} scorer,")
+        print(f"seeds {first} to {last} ({settings['privacy']})\n")
         print("| arm |" + "".join(f" {t} |" for t in rounds) + " vs noise at the end | epsilon |")
         print("|---|" + "---|" * (len(rounds) + 2))
         control = report["arms"].get(CONTROL)
