@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,10 +57,9 @@ def pld_epsilon(groups: tuple[Charge, ...], delta: float) -> float:
     rounds = sum(count for _, _, count in groups)
     fineness = max(1000.0, 40.0 * math.sqrt(rounds))
     interval = 2.0 ** math.floor(math.log2(bound / fineness))  # a power of 2: cached more often
-    total: Any = None
-    for multiplier, rate, count in groups:
-        part = _pld(multiplier, rate, count, interval)
-        total = part if total is None else total.compose(part)
+    # Multipliers shrink as a federation goes on: with the smallest last, the composition of the
+    # others is found in the cache.
+    total = _composed(tuple(reversed(groups)), interval)
     return min(bound, float(total.get_epsilon_for_delta(delta)))
 
 
@@ -135,16 +134,22 @@ def _log_moment(multiplier: float, rate: float, order: int) -> float:
 
 
 @lru_cache(maxsize=256)
-def _pld(multiplier: float, rate: float, rounds: int, interval: float) -> PrivacyLossDistribution:
-    from dp_accounting.pld import privacy_loss_distribution
-
+def _composed(groups: tuple[Charge, ...], interval: float) -> PrivacyLossDistribution:
+    multiplier, rate, rounds = groups[-1]
     if rate == 1.0:  # n Gaussian releases are one of n times the precision
         multiplier, rounds = multiplier / math.sqrt(rounds), 1
-    one = privacy_loss_distribution.from_gaussian_mechanism(
+    last = _single(multiplier, rate, interval).self_compose(rounds)
+    return last if len(groups) == 1 else _composed(groups[:-1], interval).compose(last)
+
+
+@lru_cache(maxsize=256)
+def _single(multiplier: float, rate: float, interval: float) -> PrivacyLossDistribution:
+    from dp_accounting.pld import privacy_loss_distribution
+
+    return privacy_loss_distribution.from_gaussian_mechanism(
         multiplier,
         sampling_prob=rate,
         value_discretization_interval=interval,
         use_connect_dots=True,
         pessimistic_estimate=True,
     )
-    return one.self_compose(rounds)
