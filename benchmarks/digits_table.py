@@ -26,6 +26,7 @@ from torch.quasirandom import SobolEngine
 from torch_dpfts.problems.digits import NUM_SITES, config_at, embed, from_cube
 from torch_dpfts.problems.digits_cnn import DigitsCNN
 
+VALUES = Path("digits-accuracies.npy")
 TABLE = Path(__file__).parents[1] / "torch_dpfts/problems/data/digits.npz"
 BATCH = 20
 LENGTHSCALES = (0.03, 30.0)
@@ -126,8 +127,8 @@ def check(points: Tensor, Y: Tensor, held_out: int) -> None:
 
 
 def main(
-    values: Annotated[Path, typer.Option(help="Where accuracies are kept.")],
-    number: Annotated[int, typer.Option(help="Configurations.")] = 500,
+    values: Annotated[Path, typer.Option(help="Where accuracies are kept.")] = VALUES,
+    number: Annotated[int, typer.Option(help="Configurations.")] = 360,
     processes: Annotated[int, typer.Option(help="Processes.")] = 2,
     held_out: Annotated[int, typer.Option(help="Configurations for the check.")] = 60,
 ) -> None:
