@@ -155,6 +155,8 @@ def test_every_field_changes_the_fingerprint() -> None:
         "sample_rate": 0.3,
         "noise_multiplier": 1.1,
         "clip_norm": 3.0,
+        "clip_quantile": 0.5,
+        "count_noise_multiplier": 5.0,
         "delta": 1e-5,
         "target_epsilon": 3.0,
         "accountant": "rdp",

@@ -30,6 +30,7 @@ _NOT_PRIVATE: dict[str, Any] = {
     "noise_multiplier": 0.0,
     "clip_norm": math.inf,
     "target_epsilon": None,
+    "clip_quantile": None,
 }
 ARMS: dict[str, dict[str, Any]] = {
     "ts": {"message": "none", "local_probability": "1", "num_regions": 1, **_NOT_PRIVATE},
@@ -87,6 +88,10 @@ class FederationSpec:
         sample_rate: Probability q with which each agent joins a round's cohort.
         noise_multiplier: Noise multiplier z; 0 means no privacy.
         clip_norm: Bound S on the L2 norm of an agent's whole stack of P vectors.
+        clip_quantile: Quantile of the norms of messages that the clip norm follows, starting
+            at ``clip_norm``; ``None`` keeps it fixed.
+        count_noise_multiplier: Noise multiplier of the count that an adaptive clip norm needs
+            in every round; charged with the broadcast.
         delta: The delta of (epsilon, delta)-DP; ``None`` means ``max(num_agents, 2) ** -1.1``.
         target_epsilon: Budget at ``delta`` after which the server stops; ``None`` for no limit
             but ``num_rounds``.
@@ -137,6 +142,8 @@ class FederationSpec:
     sample_rate: float = 1.0
     noise_multiplier: float = 0.0
     clip_norm: float = math.inf
+    clip_quantile: float | None = None
+    count_noise_multiplier: float = 10.0
     delta: Any = None
     target_epsilon: float | None = None
     accountant: str = "pld"
@@ -177,6 +184,7 @@ class FederationSpec:
             ("sample_rate", {"above": 0.0, "maximum": 1.0}),
             ("noise_multiplier", {"minimum": 0.0, "below": math.inf}),
             ("clip_norm", {"above": 0.0}),
+            ("count_noise_multiplier", {"above": 0.0, "below": math.inf}),
             ("averaging", {"minimum": 0.0, "below": 1.0}),
         ):
             set_(name, checks.real(name, getattr(self, name), **limits))
@@ -202,6 +210,15 @@ class FederationSpec:
                 f"clip_norm must be finite when noise_multiplier > 0, got {self.clip_norm}: "
                 "unbounded vectors would need infinite noise."
             )
+        if self.clip_quantile is not None:
+            quantile = checks.real("clip_quantile", self.clip_quantile, above=0.0, below=1.0)
+            object.__setattr__(self, "clip_quantile", quantile)
+            if self.noise_multiplier == 0 or self.averaging:
+                raise InvalidInputError(
+                    f"clip_quantile={quantile} needs noise_multiplier > 0 and averaging=0 (noise "
+                    "scales that are known in advance), got "
+                    f"{self.noise_multiplier} and {self.averaging}."
+                )
         if self.target_epsilon is not None:
             target = checks.real("target_epsilon", self.target_epsilon, above=0.0, below=math.inf)
             object.__setattr__(self, "target_epsilon", target)

@@ -1,6 +1,7 @@
 """Differential privacy of the server's broadcasts: mechanism, accounting, planning."""
 
 from torch_dpfts.privacy.accounting import epsilon_spent
+from torch_dpfts.privacy.adaptive_clip import next_clip_norm
 from torch_dpfts.privacy.audit import AuditResult, audit_privacy, plot_audits
 from torch_dpfts.privacy.ledger import LedgerEntry, PrivacyLedger
 from torch_dpfts.privacy.mechanism import NoisyRegionAggregator
@@ -32,6 +33,7 @@ __all__ = [
     "epsilon_spent",
     "joint_multiplier",
     "joint_sensitivity",
+    "next_clip_norm",
     "plan_noise",
     "planned_charges",
     "plot_audits",

@@ -53,9 +53,10 @@ class _RescaledNoise(NoisyRegionAggregator):
         vectors: Tensor | Chunks,
         agent_ids: Tensor | None = None,
         noise: NoiseSource | None = None,
+        clip_norm: float | None = None,
     ) -> Tensor:
-        signal = super().aggregate(round, vectors, agent_ids, _SILENCE)
-        noisy = super().aggregate(round, vectors, agent_ids, noise)
+        signal = super().aggregate(round, vectors, agent_ids, _SILENCE, clip_norm)
+        noisy = super().aggregate(round, vectors, agent_ids, noise, clip_norm)
         answers = 0 if agent_ids is None else len(agent_ids)
         return signal + self._factor(round, answers) * (noisy - signal)
 
@@ -96,12 +97,13 @@ class UniformIfEmpty(NoisyRegionAggregator):
         vectors: Tensor | Chunks,
         agent_ids: Tensor | None = None,
         noise: NoiseSource | None = None,
+        clip_norm: float | None = None,
     ) -> Tensor:
         """Return the broadcast, or uniform numbers for an empty cohort."""
-        released = super().aggregate(round, vectors, agent_ids, noise)
+        released = super().aggregate(round, vectors, agent_ids, noise, clip_norm)
         if agent_ids is not None and len(agent_ids):
             return released
-        normal = released / self.noise_scales(round).unsqueeze(-1)
+        normal = released / self.noise_scales(round, clip_norm).unsqueeze(-1)
         return torch.special.ndtr(normal)
 
 
@@ -110,11 +112,17 @@ class ReusedNoise(NoisyRegionAggregator):
 
     _first: _Fixed | None = None
 
-    def release(self, round: int, total: Tensor, noise: NoiseSource | None) -> Tensor:
+    def release(
+        self,
+        round: int,
+        total: Tensor,
+        noise: NoiseSource | None,
+        clip_norm: float | None = None,
+    ) -> Tensor:
         """Add the noise of the first release to the sum."""
         if self._first is None and noise is not None:
             self._first = _Fixed(noise.normal(round, total.shape))
-        return super().release(round, total, self._first)
+        return super().release(round, total, self._first, clip_norm)
 
 
 FAULTS: dict[str, type[NoisyRegionAggregator]] = {

@@ -72,12 +72,7 @@ class NoisyRegionAggregator:
     def __init__(self, spec: FederationSpec) -> None:
         self.spec = spec
         if spec.is_private:
-            product = spec.noise_multiplier * spec.clip_norm
-            if not 1e-150 < product < 1e150:
-                raise InvalidInputError(
-                    f"noise_multiplier * clip_norm must lie in (1e-150, 1e150), got {product}; "
-                    "rescale the clip norm."
-                )
+            self._check_scale(spec.clip_norm)
             self._choose_grid()
 
     def _choose_grid(self) -> None:
@@ -95,13 +90,18 @@ class NoisyRegionAggregator:
 
     # --- what is public -----------------------------------------------------------------
 
-    def noise_scales(self, round: int) -> Tensor:
-        """Return the standard deviation sigma_i of the noise in each region, a tensor of ``P``."""
+    def noise_scales(self, round: int, clip_norm: float | None = None) -> Tensor:
+        """Return the standard deviation sigma_i of the noise in each region, a tensor of ``P``.
+
+        Args:
+            round: Number of the round, from 1.
+            clip_norm: S in this round, if the federation adapts it; else ``None``.
+        """
         spec = self.spec
         largest = region_weights(spec, round).amax(-1)
         if not spec.is_private:
             return torch.zeros_like(largest)
-        return largest * (spec.noise_multiplier * spec.clip_norm / spec.sample_rate)
+        return largest * (spec.noise_multiplier * self._bound(clip_norm) / spec.sample_rate)
 
     # --- the round ----------------------------------------------------------------------
 
@@ -111,6 +111,7 @@ class NoisyRegionAggregator:
         vectors: Tensor | Chunks,
         agent_ids: Tensor | None = None,
         noise: NoiseSource | None = None,
+        clip_norm: float | None = None,
     ) -> Tensor:
         """Return the broadcast of ``round``.
 
@@ -123,6 +124,8 @@ class NoisyRegionAggregator:
                 iterable of chunks ``(agent_ids, vectors)``, of which one at a time is held.
             agent_ids: The agents they come from, a tensor of ``N_c`` distinct integers.
             noise: Source of the noise; may be ``None`` only if the federation is not private.
+            clip_norm: S in this round, if the federation adapts it
+                (:func:`~torch_dpfts.privacy.next_clip_norm`); else ``None``.
 
         Returns:
             The vectors of the sub-regions, ``P x M``, in the federation's dtype, on the device
@@ -132,9 +135,9 @@ class NoisyRegionAggregator:
             InvalidInputError: If a shape, an id or a value is wrong. Nothing is released.
         """
         chunks: Chunks = [(agent_ids, vectors)] if isinstance(vectors, Tensor) else vectors  # type: ignore[list-item]
-        return self.release(round, self.partial_sum(round, chunks), noise)
+        return self.release(round, self.partial_sum(round, chunks, clip_norm), noise, clip_norm)
 
-    def partial_sum(self, round: int, chunks: Chunks) -> Tensor:
+    def partial_sum(self, round: int, chunks: Chunks, clip_norm: float | None = None) -> Tensor:
         """Return the weighted sum of some of the cohort's vectors, ``P x M``; *not private*.
 
         Sums over disjoint parts of the cohort, added up, are the sum over all of it: exactly
@@ -143,12 +146,13 @@ class NoisyRegionAggregator:
         Args:
             round: Number of the round, from 1.
             chunks: Pairs ``(agent_ids, vectors)`` of shapes ``N_c`` and ``N_c x M``.
+            clip_norm: S in this round, if the federation adapts it; else ``None``.
 
         Raises:
             InvalidInputError: If a shape, an id or a value is wrong.
         """
         spec = self.spec
-        weights = self._weights(round)
+        bound, weights = self._bound(clip_norm), self._weights(round)
         seen = torch.zeros(spec.num_agents, dtype=torch.bool)
         total: Tensor | None = None
         for agent_ids, vectors in chunks:
@@ -158,17 +162,24 @@ class NoisyRegionAggregator:
                 total = self._zero(vectors.device)
             for rows in ids.argsort().split(_ROWS):
                 agents = ids[rows].to(vectors.device)
-                scaled = self._scaled(vectors[rows.to(vectors.device)].double(), agents)
+                scaled = self._scaled(vectors[rows.to(vectors.device)].double(), agents, bound)
                 total += (weights[:, agents] @ scaled).to(total.dtype)
         return self._zero("cpu") if total is None else total
 
-    def release(self, round: int, total: Tensor, noise: NoiseSource | None) -> Tensor:
+    def release(
+        self,
+        round: int,
+        total: Tensor,
+        noise: NoiseSource | None,
+        clip_norm: float | None = None,
+    ) -> Tensor:
         """Add the round's noise to the sum over the whole cohort: the broadcast, ``P x M``.
 
         Args:
             round: Number of the round, from 1.
             total: The result of :meth:`partial_sum`, or a sum of several.
             noise: Source of the noise; may be ``None`` only if the federation is not private.
+            clip_norm: S in this round, if the federation adapts it; else ``None``.
 
         Raises:
             InvalidInputError: If the noise is missing or ``total`` is not of the right kind.
@@ -189,10 +200,30 @@ class NoisyRegionAggregator:
             )
         drawn = noise.normal(round, shape, dtype=torch.float64, device=total.device)
         whitened = (total + (drawn / self._grid).floor().long()).double() * self._grid
-        scales = self.noise_scales(round).to(total.device)
+        scales = self.noise_scales(round, clip_norm).to(total.device)
         return (scales.unsqueeze(-1) * whitened).to(spec.torch_dtype)
 
     # --- pieces -------------------------------------------------------------------------
+
+    def _bound(self, clip_norm: float | None) -> float:
+        """Return S: the federation's, or the round's if the federation adapts it."""
+        if (clip_norm is None) is not (self.spec.clip_quantile is None):
+            raise InvalidInputError(
+                "clip_norm must be given if and only if the federation has a clip_quantile, got "
+                f"{clip_norm} with clip_quantile={self.spec.clip_quantile}."
+            )
+        if clip_norm is None:
+            return self.spec.clip_norm
+        self._check_scale(checks.real("clip_norm", clip_norm, above=0.0, below=math.inf))
+        return clip_norm
+
+    def _check_scale(self, clip_norm: float) -> None:
+        product = self.spec.noise_multiplier * clip_norm
+        if not 1e-150 < product < 1e150:
+            raise InvalidInputError(
+                f"noise_multiplier * clip_norm must lie in (1e-150, 1e150), got {product}; "
+                "rescale the clip norm."
+            )
 
     def _zero(self, device: torch.device | str) -> Tensor:
         dtype = torch.int64 if self.spec.is_private else torch.float64
@@ -207,17 +238,17 @@ class NoisyRegionAggregator:
         weights.div_(weights.amax(-1, keepdim=True))
         return weights.mul_(2.0**self._weight_bits).trunc_()
 
-    def _scaled(self, vectors: Tensor, agents: Tensor) -> Tensor:
-        """Clip ``n x M`` vectors to norm C and, if there is noise, round them to its grid."""
+    def _scaled(self, vectors: Tensor, agents: Tensor, bound: float) -> Tensor:
+        """Clip ``n x M`` vectors to S / sqrt(P) and, if there is noise, round them to its grid."""
         spec = self.spec
         norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
         for row in (~norms.isfinite()).nonzero()[:, 0]:  # rare: the norm may have overflowed
             checks.finite(f"the vector of agent {int(agents[row])}", vectors[row])
-        clip = spec.clip_norm / math.sqrt(spec.num_regions)
+        clip = bound / math.sqrt(spec.num_regions)
         if not spec.is_private:
             return vectors if math.isinf(clip) else vectors * (clip / norms).clamp_(max=1.0)
         factors = (clip * (1.0 - _SLACK) / norms).clamp_(max=1.0)
-        unit = spec.noise_multiplier * spec.clip_norm
+        unit = spec.noise_multiplier * bound
         return (vectors * (factors * (2.0**self._vector_bits / unit))).trunc_()
 
     def _check_chunk(self, agent_ids: Tensor, vectors: Tensor, seen: Tensor) -> Tensor:

@@ -30,10 +30,10 @@ def joint_sensitivity(region_weights: Tensor) -> float:
       3. Dividing block i by the public number sigma_i loses nothing, makes the noise standard
          normal in all P M coordinates, and moves block i by r_in v / (z S).
       4. The squared distance between the two means is therefore
-         sum_i r_in^2 |v|^2 / (z S)^2 <= sum_i r_in^2 / (P z^2) = (kappa_n / z)^2.
+         ``sum_i r_in^2 |v|^2 / (z S)^2 <= sum_i r_in^2 / (P z^2) = (kappa_n / z)^2``.
       5. By rotation invariance, telling the neighbours apart is telling N(0, 1) from
          N(kappa_n / z, 1): the Gaussian mechanism of noise multiplier z / kappa_n. The bound
-         is attained by |v| = C, and it grows with kappa_n.
+         is attained by ``|v| = C``, and it grows with kappa_n.
       6. The coin of agent n is independent of everything else, so sampling mixes the two
          cases with weights q and 1 - q: the Poisson-subsampled Gaussian of z / max_n kappa_n.
 
@@ -72,12 +72,16 @@ def round_charge(spec: FederationSpec, round: int) -> tuple[float, float]:
     """Return what one broadcast of ``spec`` costs: ``(noise_multiplier, sample_rate)``.
 
     The noise multiplier is z / kappa_t for ``spec.sensitivity == "exact"`` and z for
-    ``"paper"``; feed it to :func:`~torch_dpfts.privacy.epsilon_spent`.
+    ``"paper"``, joined with that of the count if the clip norm is adaptive; feed it to
+    :func:`~torch_dpfts.privacy.epsilon_spent`.
 
     Raises:
         InvalidInputError: If ``round`` is not an integer of at least 1.
     """
-    return spec.noise_multiplier / charged_sensitivity(spec, round), spec.sample_rate
+    multiplier = spec.noise_multiplier / charged_sensitivity(spec, round)
+    if spec.clip_quantile is not None:
+        multiplier = joint_multiplier(multiplier, spec.count_noise_multiplier)
+    return multiplier, spec.sample_rate
 
 
 def charged_sensitivity(spec: FederationSpec, round: int) -> float:
