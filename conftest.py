@@ -5,6 +5,9 @@ from importlib.util import find_spec
 
 # The links at the root lead to modules that are collected in their real place.
 collect_ignore = ["acquisition", "privacy"]
+# The adapter to Flower, an extra, has doctests of its own.
+if find_spec("flwr") is None:
+    collect_ignore.append("torch_dpfts/flower")
 if find_spec("ax") is None:
     collect_ignore.append("torch_dpfts/ax.py")
 

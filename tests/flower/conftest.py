@@ -16,16 +16,6 @@ from torch_dpfts.inprocess import AgentCalls
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "1"
 
-try:
-    import flwr  # noqa: F401
-except ImportError:
-    collect_ignore_glob = ["test_*.py"]
-
-    @pytest.fixture(autouse=True)
-    def _needs_flower() -> None:
-        pytest.skip("flwr is not installed; pip install -e '.[flower]'")
-
-
 SPEC = FederationSpec.dp_fts_de(
     bounds=[[0.0], [1.0]], num_agents=3, num_rounds=5, num_regions=2, num_features=8,
     sample_rate=0.7, noise_multiplier=1.0, clip_norm=2.0, delta=1e-3,

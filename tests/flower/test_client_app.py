@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install -e '.[flower]'")
+
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from torch_dpfts import FederationSpec, Server

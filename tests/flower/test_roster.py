@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install -e '.[flower]'")
+
 from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from torch_dpfts import FederationSpec
 from torch_dpfts.errors import InvalidInputError

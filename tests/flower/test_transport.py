@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+pytest.importorskip("flwr", reason="flwr is not installed: pip install -e '.[flower]'")
+
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp

@@ -48,6 +48,9 @@ def supervise(config: ServerConfig, say: Callable[[str], object]) -> None:
     Raises:
         StateError: If the server gave up for a reason that trying again will not mend.
     """
+    if (_status(config.directory) or {}).get("state") == FAILED:
+        # An earlier server left it, and since then somebody may have mended the cause.
+        (config.directory / "status.json").unlink()
     said, submit_again_at = "", 0.0
     while True:
         status = _status(config.directory)
@@ -57,13 +60,13 @@ def supervise(config: ServerConfig, say: Callable[[str], object]) -> None:
             said = line
         if status is not None and status["state"] == FINISHED:
             return
-        if status is not None and status["state"] == FAILED and submit_again_at:
+        if status is not None and status["state"] == FAILED:
             raise StateError(line)
         if _at_work(config.directory):
             submit_again_at = 0.0
         elif time.monotonic() >= submit_again_at:
             said = ""
-            if _submit(config):
+            if _flwr(config, "run", str(config.app)).returncode == 0:
                 say("submitted")
                 submit_again_at = time.monotonic() + _START_SECONDS
             else:
@@ -76,14 +79,6 @@ def _status(directory: Path) -> dict[str, Any] | None:
         return read_status(directory)
     except StateError:
         return None
-
-
-def _submit(config: ServerConfig) -> bool:
-    """Submit the app; a failure that an earlier server left is no longer news then."""
-    taken = _flwr(config, "run", str(config.app)).returncode == 0
-    if taken and (_status(config.directory) or {}).get("state") == FAILED:
-        (config.directory / "status.json").unlink(missing_ok=True)
-    return taken
 
 
 def _at_work(directory: Path) -> bool:
