@@ -23,10 +23,16 @@ from torch_dpfts import checks
 from torch_dpfts.errors import InvalidInputError
 from torch_dpfts.regions import RegionGrid
 from torch_dpfts.space import SearchSpace
+from torch_dpfts.tune.parameters import (
+    check_parameter,
+    checked_code,
+    code_of,
+    num_values,
+    range_of,
+    value_at,
+)
 
 Config = dict[str, Any]
-_CHOICES = (CategoricalHyperparameter, OrdinalHyperparameter)
-_NUMBERS = (UniformFloatHyperparameter, UniformIntegerHyperparameter)
 _STEP = 1 / 20
 _PUBLIC = ("name", "type", "lower", "upper", "log", "choices", "sequence", "default_value")
 
@@ -76,8 +82,8 @@ class ParameterSpace:
                 "let train_fn refuse them, or use a condition."
             )
         for parameter in self._parameters:
-            _check_parameter(parameter)
-        self._inactive = [_code(p, p.default_value) for p in self._parameters]
+            check_parameter(parameter)
+        self._inactive = [code_of(p, p.default_value) for p in self._parameters]
         self._search = SearchSpace(
             torch.tensor(self._bounds(), dtype=torch.float64),
             self._dims(lambda p: getattr(p, "log", False)),
@@ -97,7 +103,7 @@ class ParameterSpace:
     @property
     def size(self) -> float:
         """How many configurations there are, not counting conditions; infinite with floats."""
-        return math.prod(_num_values(p) for p in self._parameters)
+        return math.prod(num_values(p) for p in self._parameters)
 
     # --- the public part ----------------------------------------------------------------
 
@@ -125,7 +131,7 @@ class ParameterSpace:
         }
 
     def _bounds(self) -> list[list[float]]:
-        return [[_range(p)[side] for p in self._parameters] for side in (0, 1)]
+        return [[range_of(p)[side] for p in self._parameters] for side in (0, 1)]
 
     def _dims(self, condition: Any) -> list[int]:
         return [i for i, p in enumerate(self._parameters) if condition(p)]
@@ -146,7 +152,7 @@ class ParameterSpace:
                 f"{list(self.names)}."
             )
         code = [
-            _checked_code(p, config[p.name]) if p.name in config else default
+            checked_code(p, config[p.name]) if p.name in config else default
             for p, default in zip(self._parameters, self._inactive, strict=True)
         ]
         active = self._active(code)
@@ -179,7 +185,7 @@ class ParameterSpace:
 
     def _active(self, code: list[float]) -> Config:
         """The values at a point without those that are switched off."""
-        values = {p.name: _value(p, c) for p, c in zip(self._parameters, code, strict=True)}
+        values = {p.name: value_at(p, c) for p, c in zip(self._parameters, code, strict=True)}
         if not self.config_space.conditions:
             return values
         active = deactivate_inactive_hyperparameters(values, self.config_space)
@@ -230,7 +236,7 @@ class ParameterSpace:
 
     def _nearest_levels(self, i: int, x: Tensor, count: int) -> list[tuple[float, float]]:
         """Squared distances and values of the levels of dimension ``i``, nearest first."""
-        low, high = _range(self._parameters[i])
+        low, high = range_of(self._parameters[i])
         center, place = float(x[i]), float(self.to_unit(x)[i])
         if isinstance(self._parameters[i], CategoricalHyperparameter):
             levels = [float(v) for v in range(int(high) + 1)]
@@ -250,69 +256,3 @@ class ParameterSpace:
         X[:, i] = values
         distance = (self.to_unit(X)[:, i] - place).square()
         return sorted(zip(distance.tolist(), values.tolist(), strict=True))
-
-
-def _check_parameter(parameter: Any) -> None:
-    if not isinstance(parameter, _CHOICES + _NUMBERS):
-        raise InvalidInputError(
-            f"Parameter {parameter.name!r} is a {type(parameter).__name__}; use a uniform float "
-            "or integer or a choice, and give constants to train_fn directly."
-        )
-    if isinstance(parameter, _CHOICES):
-        options = _options(parameter)
-        if len(options) < 2:
-            raise InvalidInputError(
-                f"Parameter {parameter.name!r} needs at least 2 choices, got {options!r}; "
-                "give constants to train_fn directly."
-            )
-        for option in options:
-            if type(option) not in (str, int, float, bool):
-                raise InvalidInputError(
-                    f"Choices of {parameter.name!r} must be strings, numbers or truth values, "
-                    f"got {option!r}; name it by a string and look it up in train_fn."
-                )
-
-
-def _options(parameter: Any) -> list[Any]:
-    ordered = isinstance(parameter, OrdinalHyperparameter)
-    options = parameter.sequence if ordered else parameter.choices
-    return [o.item() if hasattr(o, "item") else o for o in options]
-
-
-def _range(parameter: Any) -> tuple[float, float]:
-    if isinstance(parameter, _CHOICES):
-        return 0.0, float(len(_options(parameter)) - 1)
-    return float(parameter.lower), float(parameter.upper)
-
-
-def _num_values(parameter: Any) -> float:
-    low, high = _range(parameter)
-    return math.inf if isinstance(parameter, UniformFloatHyperparameter) else high - low + 1
-
-
-def _code(parameter: Any, value: Any) -> float:
-    if isinstance(parameter, _CHOICES):
-        return float(_options(parameter).index(value))
-    return float(value)
-
-
-def _checked_code(parameter: Any, value: Any) -> float:
-    name = f"Parameter {parameter.name!r}"
-    if isinstance(parameter, _CHOICES):
-        options = _options(parameter)
-        if value not in options:
-            raise InvalidInputError(f"{name} must be one of {options}, got {value!r}.")
-        return _code(parameter, value)
-    low, high = parameter.lower, parameter.upper
-    if isinstance(parameter, UniformIntegerHyperparameter):
-        code = checks.integer(name, value, minimum=low)
-        if code > high:
-            raise InvalidInputError(f"{name} must be at most {high}, got {code}.")
-        return float(code)
-    return checks.real(name, value, minimum=low, maximum=high)
-
-
-def _value(parameter: Any, code: float) -> Any:
-    if isinstance(parameter, _CHOICES):
-        return _options(parameter)[int(code)]
-    return code if isinstance(parameter, UniformFloatHyperparameter) else int(code)
