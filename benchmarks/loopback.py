@@ -92,7 +92,7 @@ class Loopback:
             "server.key", "--ssl-ca-certfile", "ca.crt", "--enable-supernode-auth",
             "--disable-runtime-dependency-installation", "--database", "superlink.sqlite",
         )  # fmt: skip
-        self.until(lambda: answers(self.port), 60, "the SuperLink is up")
+        self.until(lambda: answers(self.port), 200, "the SuperLink is up")
 
     def start_site(self, n: int) -> None:
         self.start(f"site-{n}", self.site(n), "dpfts", "site", "site.toml")
@@ -227,27 +227,27 @@ def run(loop: Loopback, short: bool) -> None:
         loop.start_site(n)
     loop.start("serve", loop.server, "dpfts", "serve", "server.toml")
     loop.until(
-        lambda: (loop.server / "serve.log").read_text().count("registered") > SITES, 90, "keys"
+        lambda: (loop.server / "serve.log").read_text().count("registered") > SITES, 300, "keys"
     )
     for n in range(SITES):
         loop.start_supernode(n)
-    loop.until(lambda: loop.round() >= 1, 120, "round 1")
-    loop.until(lambda: evaluating(loop.site(1)), 60, "site 1 is evaluating")
+    loop.until(lambda: loop.round() >= 1, 400, "round 1")
+    loop.until(lambda: evaluating(loop.site(1)), 200, "site 1 is evaluating")
     loop.kill("site-1")
     loop.start_site(1)
-    loop.until(lambda: loop.round() >= 2, 120, "round 2, with site 1 back")
+    loop.until(lambda: loop.round() >= 2, 400, "round 2, with site 1 back")
     loop.kill_server_app()
-    loop.until(lambda: loop.round() >= 3, 180, "round 3, resumed")
+    loop.until(lambda: loop.round() >= 3, 400, "round 3, resumed")
     if not short:
-        loop.until(lambda: loop.round() >= 6, 180, "round 6")
+        loop.until(lambda: loop.round() >= 6, 600, "round 6")
         loop.kill_server_app()
         loop.kill("superlink")
         loop.start_superlink()
-        loop.until(lambda: loop.round() >= 7, 240, "round 7, resumed with a new SuperLink")
-    loop.until(lambda: loop.processes["serve"].poll() is not None, 300, "dpfts serve ended")
+        loop.until(lambda: loop.round() >= 7, 600, "round 7, resumed with a new SuperLink")
+    loop.until(lambda: loop.processes["serve"].poll() is not None, 600, "dpfts serve ended")
     assert loop.processes["serve"].returncode == 0, "dpfts serve failed"
     # Let the evaluations under way end, so that what they recorded can be compared.
-    loop.until(lambda: not any(evaluating(loop.site(n)) for n in range(SITES)), 120, "sites idle")
+    loop.until(lambda: not any(evaluating(loop.site(n)) for n in range(SITES)), 300, "sites idle")
 
 
 def evaluating(site: Path) -> bool:

@@ -8,4 +8,4 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-$here/../.venv/bin/python}
 export OMP_NUM_THREADS=1 FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
-exec timeout --kill-after=30 900 "$python" "$here/loopback.py" "$@"
+exec timeout --kill-after=30 1500 "$python" "$here/loopback.py" "$@"
