@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -26,6 +27,7 @@ OBJECTIVE = '''
 """Cross-validated accuracy of a support vector machine on this site's own digits."""
 
 import os
+import time
 
 from sklearn.datasets import load_digits
 from sklearn.model_selection import cross_val_score
@@ -34,6 +36,7 @@ from sklearn.svm import SVC
 
 def evaluate(x):
     log("start", x)
+    time.sleep(3)  # an objective worth the trouble takes longer
     X, y = load_digits(return_X_y=True)
     own = slice(SITE, None, 6)
     score = cross_val_score(SVC(C=10 ** x[0], gamma=10 ** x[1]), X[own], y[own], cv=3).mean()
@@ -70,7 +73,7 @@ class Loopback:
         for n in range(SITES):
             (self.site(n) / "objective.py").write_text(f"SITE = {n}\n" + OBJECTIVE)
             with open(self.site(n) / "site.toml", "a") as file:
-                file.write("max_trials = 14\n")
+                file.write("max_trials = 60\n")
 
     def site(self, n: int) -> Path:
         return self.folder / f"site-{n}"
@@ -167,12 +170,15 @@ class Loopback:
                 versions.setdefault(number, set()).add(message)
             trials = database.execute("SELECT point, state FROM trials").fetchall()
             database.close()
-            states = Counter(state for _, state in trials)
+            points = {tuple(f"{x:.17g}" for x in json.loads(p)): state for p, state in trials}
+            states = Counter(points.values())
             calls = [line.split() for line in (self.site(n) / "calls.txt").open()]
             starts = Counter(tuple(c[1:]) for c in calls if c[0] == "start")
             ends = Counter(tuple(c[1:]) for c in calls if c[0] == "end")
             assert max(starts.values()) == max(ends.values()) == 1, "a point was evaluated twice"
-            assert states["done"] == len(ends) == len(trials) - states["chosen"], "a trial is lost"
+            assert len(points) == len(trials) == states["done"] + states["chosen"]
+            assert all(ends[point] for point, state in points.items() if state == "done")
+            assert set(ends) <= set(points), "an evaluation is lost"
             self.say(
                 f"site {n}: {len(ends)} evaluations, {states['done']} recorded, contributed to "
                 f"{len(sent)} rounds, received {len(rows)} broadcasts"
@@ -205,6 +211,7 @@ def processes_with_open(path: str) -> list[int]:
 
 
 def main(short: bool) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))
     rounds = 4 if short else 10
     with tempfile.TemporaryDirectory() as parent:
         loop = Loopback(Path(parent) / "federation", rounds)
@@ -223,13 +230,12 @@ def main(short: bool) -> None:
 
 def run(loop: Loopback, short: bool) -> None:
     loop.start_superlink()
-    for n in range(SITES):
-        loop.start_site(n)
     loop.start("serve", loop.server, "dpfts", "serve", "server.toml")
     loop.until(
         lambda: (loop.server / "serve.log").read_text().count("registered") > SITES, 300, "keys"
     )
     for n in range(SITES):
+        loop.start_site(n)
         loop.start_supernode(n)
     loop.until(lambda: loop.round() >= 1, 400, "round 1")
     loop.until(lambda: evaluating(loop.site(1)), 200, "site 1 is evaluating")
@@ -246,7 +252,9 @@ def run(loop: Loopback, short: bool) -> None:
         loop.until(lambda: loop.round() >= 7, 600, "round 7, resumed with a new SuperLink")
     loop.until(lambda: loop.processes["serve"].poll() is not None, 600, "dpfts serve ended")
     assert loop.processes["serve"].returncode == 0, "dpfts serve failed"
-    # Let the evaluations under way end, so that what they recorded can be compared.
+    for n in range(SITES):
+        loop.processes[f"site-{n}"].terminate()
+    # The evaluations under way end by themselves.
     loop.until(lambda: not any(evaluating(loop.site(n)) for n in range(SITES)), 300, "sites idle")
 
 
