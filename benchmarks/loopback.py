@@ -148,6 +148,14 @@ class Loopback:
                 if time.monotonic() > end:
                     break
                 time.sleep(0.1)
+        # What Flower's processes started, and what of it did not notice that they are gone.
+        mark = f"FLWR_HOME={self.server / 'flower'}".encode()
+        for file in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if mark in file.read_bytes().split(b"\0"):
+                    os.kill(int(file.parts[2]), signal.SIGKILL)
+            except OSError:
+                continue
 
     # --- what must hold -------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ def build_client_app(site_of: Callable[[Context, float], SiteCalls]) -> ClientAp
         try:
             seconds = _SHARE_OF_TTL * message.metadata.ttl
             return ask(site_of(context, seconds), round, broadcast)
-        except BaseException:
+        except Exception:  # What ends the process goes through: Flower sends nothing of it.
             return answer(Code.FAILED)
 
     getattr(client, MESSAGE_TYPE)()(handle)
