@@ -11,19 +11,20 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
 from torch import Tensor
 
-from torch_dpfts.experiment import ArmResult, run_arms
+from torch_dpfts import run_federations
+from torch_dpfts.experiment import ArmResult, planned_epsilon
 from torch_dpfts.fleet import Fleet, agent_seed
-from torch_dpfts.presets import preset_spec
 from torch_dpfts.problems import DigitsTable
 from torch_dpfts.problems.digits import from_cube
 from torch_dpfts.rng import derived_generator
 from torch_dpfts.spec import FederationSpec
+from torch_dpfts.tune.digits import digits_spec
 
 RESULTS = Path(__file__).parent / "results"
 ARMS = ("ts", "noise", "dp-fts", "fts")
@@ -34,8 +35,6 @@ LABELS = {
     "dp-fts": "`dp-fts`, private",
     "fts": "`fts`, not private",
 }
-SETTINGS: dict[str, Any] = {}
-"""What differs from the preset ``practical``."""
 
 
 def random_search(
@@ -96,12 +95,13 @@ def markdown(results: dict[str, ArmResult], spec: FederationSpec, num_initial: i
     ]
     lines += [
         "",
-        f"Epsilon at delta = {spec.delta:.3f}. After the last round the private arm is ahead of "
-        f"{', '.join(gaps)}. What does not beat the control owes nothing to sharing.",
+        f"Epsilon at delta = {spec.delta:.3f}. Paired differences after the last round, the private "
+        f"arm less the other, with standard errors: {'; '.join(gaps)}. What does not beat the "
+        "control owes nothing to sharing.",
         "",
-        f"Settings: the preset `practical` with {spec.num_agents} agents, {spec.num_rounds} "
-        f"rounds, q = {spec.sample_rate}, z = {spec.noise_multiplier}, S = {spec.clip_norm}, "
-        f"M = {spec.num_features}, lengthscale {spec.lengthscales[0]}. "
+        f"Settings: `digits_spec()`, that is q = {spec.sample_rate}, z = {spec.noise_multiplier}, "
+        f"S = {spec.clip_norm}, M = {spec.num_features}, lengthscale {spec.lengthscales[0]}, "
+        f"averaging {spec.averaging}, p_t = {spec.local_probability}; chosen on other seeds. "
         "Made by `python benchmarks/digits.py`.",
     ]
     return "\n".join(lines) + "\n"
@@ -109,18 +109,21 @@ def markdown(results: dict[str, ArmResult], spec: FederationSpec, num_initial: i
 
 def main(
     runs: Annotated[int, typer.Option(help="Paired runs of each arm.")] = 10,
-    rounds: Annotated[int, typer.Option(help="Rounds of each run.")] = 30,
+    rounds: Annotated[int, typer.Option(help="Rounds of each run.")] = 20,
     initial: Annotated[int, typer.Option(help="Initial trials of each site.")] = 3,
-    processes: Annotated[int | None, typer.Option(help="Worker processes.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the first run.")] = 0,
     settings: Annotated[str, typer.Option(help="Changes to the settings, as JSON.")] = "{}",
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = RESULTS,
 ) -> None:
     problem = DigitsTable()
-    fields = problem.spec_fields | SETTINGS | json.loads(settings)
-    spec = preset_spec("practical", **fields, num_agents=problem.num_agents, num_rounds=rounds)
+    spec = digits_spec(problem.num_agents, rounds, **json.loads(settings))
     seeds = list(range(seed, seed + runs))
-    results = run_arms(spec, problem, ARMS, seeds, num_initial=initial, processes=processes)
+    results = {}
+    for name in ARMS:
+        arm = spec.arm(name)
+        done = run_federations(arm, problem, seeds, num_initial=initial)
+        best = torch.stack([result.best_values.mean(-1) for result in done])
+        results[name] = ArmResult(arm, best, planned_epsilon(arm, [spec.delta]))
     results["random"] = random_search(spec, problem, seeds, initial)
     out.mkdir(exist_ok=True, parents=True)
     text = markdown(results, spec, initial)
