@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import torch
 from botorch.models import SingleTaskGP
-from botorch.utils.transforms import standardize
 from torch import Tensor
 
 from torch_dpfts.acquisition.broadcast import BroadcastPath
@@ -24,6 +23,8 @@ from torch_dpfts.acquisition.functions import (
 from torch_dpfts.acquisition.optimize import maximize_per_region
 from torch_dpfts.acquisition.paths import draw_posterior_path
 from torch_dpfts.acquisition.thompson import draw_coin
+from torch_dpfts.covariance import FactoredCovariance
+from torch_dpfts.errors import StateError
 from torch_dpfts.features import SharedFeatures
 from torch_dpfts.posterior import weight_mean, weight_sample
 from torch_dpfts.regions import RegionGrid
@@ -31,7 +32,13 @@ from torch_dpfts.rng import derived_generator, derived_seed, normal_rows, unifor
 from torch_dpfts.schedules import local_probability
 from torch_dpfts.space import SearchSpace
 from torch_dpfts.spec import FederationSpec
-from torch_dpfts.surrogate import Hyperparameters, build_model, fit_model, is_refit_due
+from torch_dpfts.surrogate import (
+    Hyperparameters,
+    build_model,
+    fit_model,
+    is_refit_due,
+    standardized,
+)
 
 
 class Fleet:
@@ -66,6 +73,7 @@ class Fleet:
         self.Y = self.bounds.new_empty(len(self), 0, 1)
         self.hyperparameters: Hyperparameters | None = None
         self.num_fitted = 0
+        self._covariance: FactoredCovariance | None = None
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -95,6 +103,7 @@ class Fleet:
         if is_refit_due(self.num_observations, self.num_fitted):
             self.hyperparameters = fit_model(self.model())
             self.num_fitted = self.num_observations
+            self._covariance = None
 
     def model(self, rows: Tensor | None = None) -> SingleTaskGP:
         """The agents' Gaussian processes; of ``rows`` alone if given."""
@@ -135,11 +144,30 @@ class Fleet:
         generators = [derived_generator(seed, "path", 0) for seed in seeds]
         if self.num_observations == 0:
             return self._points_in_region(self.agent_ids[rows], generators, 1)
-        path = draw_posterior_path(self.model(rows), generators)
         whole = RegionGrid([1] * self.spec.dim, self.bounds.dtype, self.bounds.device)
         if self.space.discrete_dims:
+            path = draw_posterior_path(self.model(rows), generators)
             return self._maximise(Autograd(path, len(rows), self.space), whole, seeds)
-        return self._maximise(PosteriorDraws(path), whole, seeds)
+        covariance = self._factored_covariance()
+        covariance = covariance if len(rows) == len(self) else covariance[rows]
+        y = standardized(self.Y[rows]).squeeze(-1)
+        return self._maximise(PosteriorDraws(covariance, y, generators), whole, seeds)
+
+    def _factored_covariance(self) -> FactoredCovariance:
+        """The covariances of all observations.
+
+        The factor of the rows fitted last is made at once and later rows are appended, so that
+        an agent loaded from a file computes with the same bits as one that never stopped.
+        """
+        inputs = self.space.to_unit(self.X)
+        if self._covariance is None:
+            if self.hyperparameters is None:
+                raise StateError("There are no hyperparameters before the first observation.")
+            self._covariance = FactoredCovariance(
+                inputs[:, : self.num_fitted], self.hyperparameters
+            )
+        self._covariance.extend(inputs)
+        return self._covariance
 
     def _maximise_broadcast(self, vectors: Tensor, seeds: Sequence[int]) -> Tensor:
         if self.space.discrete_dims:
@@ -157,8 +185,7 @@ class Fleet:
         if self.spec.message not in ("mean", "sample"):
             return self.X.new_zeros(len(self), M)
         phi = self.features(self.space.to_unit(self.X))
-        # A single outcome has no spread to be measured in.
-        y = (standardize(self.Y) if n > 1 else torch.zeros_like(self.Y)).squeeze(-1)
+        y = standardized(self.Y).squeeze(-1)
         if self.spec.message == "mean":
             return weight_mean(phi, y, self.spec.noise_variance)
         generators = [derived_generator(seed, "contribute", round) for seed in self.seeds]

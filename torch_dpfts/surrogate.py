@@ -34,6 +34,7 @@ class Limits(NamedTuple):
 _LOWER = Limits(lengthscale=2.5e-2, noise=1e-4)
 _UPPER = Limits(lengthscale=1e3, noise=1e2)
 _REFIT_GROWTH = 1.2
+_MIN_SPREAD = 1e-8  # as in BoTorch's Standardize
 
 
 class Hyperparameters(NamedTuple):
@@ -77,6 +78,15 @@ def build_model(
     if hyperparameters is not None:
         set_hyperparameters(model, hyperparameters)
     return model.eval()
+
+
+def standardized(Y: Tensor) -> Tensor:
+    """Standardise ``b x n x 1`` as the models do; equal outcomes keep their units."""
+    if Y.shape[-2] < 2:
+        return torch.zeros_like(Y)  # a single outcome has no spread to be measured in
+    mean = Y.mean(dim=-2, keepdim=True)
+    spread = Y.std(dim=-2, keepdim=True)
+    return (Y - mean) / torch.where(spread >= _MIN_SPREAD, spread, torch.ones_like(spread))
 
 
 def set_hyperparameters(model: SingleTaskGP, values: Hyperparameters) -> None:

@@ -6,17 +6,20 @@ functions here takes points together with the number of the function that each b
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
-from botorch.sampling.pathwise.posterior_samplers import MatheronPath
-from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
+from torch_dpfts.acquisition.paths import NUM_PATH_FEATURES
+from torch_dpfts.covariance import FactoredCovariance, rbf
 from torch_dpfts.features import SharedFeatures
 from torch_dpfts.regions import RegionGrid
+from torch_dpfts.rng import normal_rows
 from torch_dpfts.space import SearchSpace
+
+_BLOCK = 2**17  # Numbers worked on at a time: they fit into the cache.
 
 
 @runtime_checkable
@@ -24,7 +27,10 @@ class FunctionBatch(Protocol):
     """What a search needs of ``b`` functions on the unit cube."""
 
     def values(self, U: Tensor) -> Tensor:
-        """Evaluate each function at its own points, ``b x r x d -> b x r``."""
+        """Evaluate each function at its own points, ``b x r x d -> b x r``.
+
+        Single precision is enough: they rank the points.
+        """
 
     def value_and_grad(self, u: Tensor, of: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluate function ``of[i]`` at point ``u[i]``.
@@ -72,41 +78,72 @@ class Autograd:
 
 
 class PosteriorDraws:
-    """Posterior draws of GPs with an RBF kernel, in standardised outcomes.
+    """Exact posterior draws of GPs with an RBF kernel, in standardised outcomes.
+
+    The same functions, from the same generators, as
+    :func:`~torch_dpfts.acquisition.draw_posterior_path` draws from BoTorch's models, without
+    the models.
 
     Args:
-        path: Draws of a batch of ``b`` models; see
-            :func:`~torch_dpfts.acquisition.draw_posterior_path`.
+        covariance: The covariances of the ``b`` models' observations.
+        y: Standardised outcomes, ``b x n``.
+        generators: The source of randomness of each draw.
+        num_features: Number of features of the prior; even.
     """
 
-    def __init__(self, path: MatheronPath) -> None:
-        prior: Any = path["prior_paths"]
-        update: Any = path["update_paths"]
-        kernel: RBFKernel = update.feature_map.kernel
-        features = prior.feature_map
-        self._frequencies = features.weight  # b x F x d
-        sin, cos = (prior.weight * features.output_transform.scale.squeeze(-2)).chunk(2, dim=-1)
-        self._sin, self._cos = sin.contiguous(), cos.contiguous()  # b x F
-        self._mean = prior.bias_module.constant.detach()  # b
-        self._inverse = kernel.lengthscale.detach().squeeze(-2).reciprocal()  # b x d
-        self._points = update.feature_map.points * self._inverse.unsqueeze(-2)  # b x n x d
-        self._coefficients = update.weight  # b x n
+    def __init__(
+        self,
+        covariance: FactoredCovariance,
+        y: Tensor,
+        generators: Sequence[torch.Generator],
+        num_features: int = NUM_PATH_FEATURES,
+    ) -> None:
+        pairs, (n, dim) = num_features // 2, covariance.points.shape[-2:]
+
+        def normal(*shape: int) -> Tensor:
+            return normal_rows(generators, shape, y.dtype, y.device)
+
+        self._mean = covariance.hyperparameters.mean  # b
+        self._inverse = covariance.hyperparameters.lengthscale.reciprocal()  # b x d
+        self._points = covariance.points  # b x n x d
+        # The prior in units of the lengthscales first, as the points are.
+        self._frequencies = normal(pairs, dim)  # b x F x d
+        self._weights = normal(num_features) * pairs**-0.5  # b x 2F, sines first
+        noise = covariance.hyperparameters.noise.sqrt().unsqueeze(-1) * normal(n)
+        observed = self._prior(self._points, y.dtype) + self._mean.unsqueeze(-1) + noise
+        self._frequencies *= self._inverse.unsqueeze(-2)
+        self._coefficients = covariance.solve(y - observed)  # b x n
 
     def values(self, U: Tensor) -> Tensor:
-        """Evaluate each function at its own points, ``b x r x d -> b x r``."""
-        angles = U @ self._frequencies.mT
-        value = angles.sin() @ self._sin.unsqueeze(-1) + angles.cos() @ self._cos.unsqueeze(-1)
-        Z = U * self._inverse.unsqueeze(-2)
-        squares = Z.square().sum(-1, keepdim=True) + self._points.square().sum(-1).unsqueeze(-2)
-        covariance = squares.baddbmm_(Z, self._points.mT, alpha=-2).mul_(-0.5).exp_()
-        value += covariance @ self._coefficients.unsqueeze(-1)
-        return value.squeeze(-1) + self._mean.unsqueeze(-1)
+        """Evaluate each function at its own points, ``b x r x d -> b x r``.
+
+        To rank points: the prior's part has single precision, which halves the time.
+        """
+        update = rbf(U * self._inverse.unsqueeze(-2), self._points)
+        value = (update @ self._coefficients.unsqueeze(-1)).squeeze(-1)
+        return value + self._prior(U, torch.float32) + self._mean.unsqueeze(-1)
+
+    def _prior(self, U: Tensor, dtype: torch.dtype) -> Tensor:
+        """The prior's draws at ``b x r x d``, a few functions at a time that fit the cache."""
+        size = max(_BLOCK // (U.shape[-2] * self._frequencies.shape[-2]), 1)
+        blocks = []
+        for points, frequencies, weights in zip(
+            U.to(dtype).split(size),
+            self._frequencies.to(dtype).split(size),
+            self._weights.to(dtype).unsqueeze(-1).split(size),
+            strict=True,
+        ):
+            angles = points @ frequencies.mT
+            sin, cos = weights.chunk(2, dim=-2)
+            blocks.append(angles.sin() @ sin + angles.cos_() @ cos)
+        return torch.cat(blocks).squeeze(-1)
 
     def value_and_grad(self, u: Tensor, of: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluate ragged points; see :class:`FunctionBatch`."""
-        frequencies, sin_weight, cos_weight = self._frequencies[of], self._sin[of], self._cos[of]
+        frequencies = self._frequencies[of]
+        sin_weight, cos_weight = self._weights[of].chunk(2, dim=-1)
         angles = (frequencies @ u.unsqueeze(-1)).squeeze(-1)
-        sin, cos = angles.sin(), angles.cos()
+        sin, cos = angles.sin(), angles.cos_()
         value = (sin * sin_weight).sum(-1) + (cos * cos_weight).sum(-1) + self._mean[of]
         slope = cos.mul_(sin_weight).sub_(sin.mul_(cos_weight))
         grad = (slope.unsqueeze(-2) @ frequencies).squeeze(-2)
