@@ -66,7 +66,7 @@ class Loopback:
         self.port = free_port()
         deploy.init(
             folder, self.spec, SITES, listeners=1, address=f"127.0.0.1:{self.port}",
-            deadline=25.0, interval=2.0,
+            deadline=40.0, interval=2.0,
         )  # fmt: skip
         self.server = folder / "server"
         self.config = ServerConfig.read(self.server / "server.toml")

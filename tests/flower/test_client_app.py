@@ -27,9 +27,9 @@ from torch_dpfts.site.process import Site
 MakeSites = Callable[..., dict[int, AgentCalls]]
 
 
-def call(client: Any, content: RecordDict, **node_config: str) -> Message:
+def call(client: Any, content: RecordDict, ttl: float = 600.0, **node_config: str) -> Message:
     compat.be_server(1)
-    message = Message(content, 2, "query", ttl=0.3)
+    message = Message(content, 2, "query", ttl=ttl)
     compat.set_message_id(message)
     return client(message, Context(1, 2, dict(node_config), RecordDict(), {}))
 
@@ -44,7 +44,7 @@ def test_it_reaches_a_site_over_its_socket(tmp_path: Path, make_sites: MakeSites
 
 def test_a_site_that_is_not_there_is_a_code() -> None:
     for config in ({"socket": "/nowhere/s"}, {}):
-        reply = call(app, request_content(1, None), **config)
+        reply = call(app, request_content(1, None), 2.0, **config)
         assert read_answer_bytes(reply) == answer(Code.FAILED)
 
 
@@ -97,7 +97,7 @@ def test_a_secret_in_an_objective_reaches_no_byte(
     transport = connect({0: site.calls}, on_wire=on_wire)
     server = Server(spec, seed=0)
     for _ in range(2):
-        exchange = transport.exchange(server.next_round, server.last_broadcast, 1.0)
+        exchange = transport.exchange(server.next_round, server.last_broadcast, 600.0)
         assert sorted(exchange.contributions) == [0]
         server.round(exchange.contributions.values())
     assert wire

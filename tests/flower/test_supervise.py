@@ -36,12 +36,12 @@ def flower(monkeypatch: pytest.MonkeyPatch, clock: Any) -> Callable[..., list[tu
         calls: list[tuple[str, ...]] = []
         turn = iter(events)
 
-        def flwr(config: ServerConfig, *words: str) -> subprocess.CompletedProcess[bytes]:
+        def flwr(config: ServerConfig, *words: str) -> bool:
             calls.append(words)
             event = next(turn)
             if event is not None:
                 event()
-            return subprocess.CompletedProcess(words, 0 if event is not None else 1)
+            return event is not None
 
         monkeypatch.setattr(module, "_flwr", flwr)
         return calls
@@ -101,6 +101,17 @@ def test_keys_are_registered(config: ServerConfig, flower: Any) -> None:
     module.register_keys(config, lines.append)
     assert [call[:2] for call in calls] == [("supernode", "register")] * 2
     assert lines == ["a.pub: registered", "b.pub: not registered anew"]
+
+
+def test_a_superlink_that_does_not_answer_is_asked_again(
+    config: ServerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*args: Any, **options: Any) -> None:
+        assert options["timeout"] > 0
+        raise subprocess.TimeoutExpired("flwr", options["timeout"])
+
+    monkeypatch.setattr(subprocess, "run", slow)
+    assert not module._flwr(config, "run", "app")
 
 
 def test_flower_is_kept_from_calling_home(tmp_path: Path) -> None:

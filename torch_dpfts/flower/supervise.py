@@ -35,7 +35,7 @@ def register_keys(config: ServerConfig, say: Callable[[str], object]) -> None:
     """Tell the SuperLink which SuperNodes may connect; those it knows already stay."""
     for key in sorted(config.keys.glob("*.pub")):
         done = _flwr(config, "supernode", "register", str(key))
-        say(f"{key.name}: {'registered' if done.returncode == 0 else 'not registered anew'}")
+        say(f"{key.name}: {'registered' if done else 'not registered anew'}")
 
 
 def supervise(config: ServerConfig, say: Callable[[str], object]) -> None:
@@ -66,7 +66,7 @@ def supervise(config: ServerConfig, say: Callable[[str], object]) -> None:
             submit_again_at = 0.0
         elif time.monotonic() >= submit_again_at:
             said = ""
-            if _flwr(config, "run", str(config.app)).returncode == 0:
+            if _flwr(config, "run", str(config.app)):
                 say("submitted")
                 submit_again_at = time.monotonic() + _START_SECONDS
             else:
@@ -92,11 +92,17 @@ def _at_work(directory: Path) -> bool:
         return True
 
 
-def _flwr(config: ServerConfig, *words: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        ["flwr", *words],
-        env=quiet_environment(config.flower_home),
-        capture_output=True,
-        timeout=_FLWR_SECONDS,
-        check=False,
-    )
+def _flwr(config: ServerConfig, *words: str) -> bool:
+    """Run a command of Flower; whether it succeeded in time."""
+    try:
+        done = subprocess.run(
+            ["flwr", *words],
+            env=quiet_environment(config.flower_home),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_FLWR_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
