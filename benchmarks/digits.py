@@ -96,8 +96,8 @@ def markdown(results: dict[str, ArmResult], spec: FederationSpec, num_initial: i
     lines += [
         "",
         f"Epsilon at delta = {spec.delta:.3f}. Paired differences after the last round, the "
-        f"private arm less the other, with standard errors: {'; '.join(gaps)}. What does not beat the "
-        "control owes nothing to sharing.",
+        f"private arm less the other, with standard errors: {'; '.join(gaps)}. What does not beat "
+        "the control owes nothing to sharing.",
         "",
         f"Settings: `digits_spec()`, that is q = {spec.sample_rate}, z = {spec.noise_multiplier}, "
         f"S = {spec.clip_norm}, M = {spec.num_features}, lengthscale {spec.lengthscales[0]}, "

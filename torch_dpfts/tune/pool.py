@@ -71,8 +71,8 @@ class Worker:
             outcome = self._read() or self._ended(TrialState.KILLED, self._epitaph())
         if outcome is None and time.monotonic() >= self._deadline:
             self.close()
-            limit = self._task.time_limit if self._task else None
-            outcome = self._ended(TrialState.TIMED_OUT, f"Longer than the limit of {limit} s.")
+            limit = self._deadline - self._started
+            outcome = self._ended(TrialState.TIMED_OUT, f"Longer than the limit of {limit:g} s.")
         if outcome is not None:
             self._task = None
             if outcome.state == TrialState.OUT_OF_MEMORY:
