@@ -91,3 +91,15 @@ def test_refits_come_when_the_data_have_grown_by_a_fifth() -> None:
     assert refits[:4] == [1, 2, 3, 4]
     assert len(refits) < 25
     assert all(b < 1.2 * a + 1 for a, b in itertools.pairwise(refits))
+
+
+def test_of_many_observations_an_even_subset_is_fitted() -> None:
+    X, Y = data(1, 2001)
+    many, few = build_model(X, Y, SearchSpace(BOUNDS)), build_model(X, Y, SearchSpace(BOUNDS))
+    few.set_train_data(X[:, ::3], few.train_targets[:, ::3], strict=False)
+    few.train_inputs = (many.eval().train_inputs[0][:, ::3],)
+    for fitted, expected in zip(
+        fit_model(many, max_iter=1), fit_model(few, max_iter=1), strict=True
+    ):
+        torch.testing.assert_close(fitted, expected)
+    assert many.train_inputs[0].shape[-2] == 2001

@@ -18,6 +18,10 @@ from torch_dpfts.spec import FederationSpec
 
 Objective = Callable[[Tensor, Tensor], Tensor]
 NO_SHARING = "nothing shared"
+# Agents worked on together: enough to hide Python's overhead, few enough for the cache ...
+_FLEET_SIZE = 512
+# ... and at most so many numbers in their covariances.
+_FLEET_NUMBERS = 2**23
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,34 +107,35 @@ def run_federations(
 ) -> list[FederationResult]:
     """Simulate one run for each seed, all advancing together as one batch of agents.
 
-    Arguments and errors are those of :func:`run_federation`.
+    Arguments and errors are those of :func:`run_federation`. The objective sees at most a few
+    hundred agents in a call: large batches are worked on in parts, so that memory grows with
+    the observations alone.
     """
     checks.integer("num_initial", num_initial, minimum=1)
     seeds = [checks.integer("seed", seed) for seed in seeds]
-    roster = range(spec.num_agents)
-    fleet = Fleet(
-        spec,
-        [n for _ in seeds for n in roster],
-        [agent_seed(seed, n) for seed in seeds for n in roster],
-        device,
-    )
+    fleets = _fleets(spec, seeds, num_initial + spec.num_rounds, device)
     servers = [Server(spec, seed) for seed in seeds]
-    X = fleet.initial_points(num_initial)
-    fleet.observe(X, _evaluate(objective, X, fleet.agent_ids))
+    for fleet in fleets:
+        X = fleet.initial_points(num_initial)
+        fleet.observe(X, _evaluate(objective, X, fleet.agent_ids))
     stopped = False
     with _reporter(progress, spec.num_rounds) as report:
         for round in range(1, spec.num_rounds + 1):
             try:
-                vectors = _exchange(spec, fleet, servers, round) if spec.shares else None
+                vectors = _exchange(spec, fleets, servers, round) if spec.shares else None
             except PrivacyBudgetExceeded:
                 stopped = True
                 break
-            X = fleet.suggest(vectors, round)
-            fleet.observe(X, _evaluate(objective, X, fleet.agent_ids))
+            first = 0
+            for fleet in fleets:
+                runs = torch.arange(first, first + len(fleet)) // spec.num_agents
+                X = fleet.suggest(None if vectors is None else vectors[runs], round)
+                fleet.observe(X, _evaluate(objective, X, fleet.agent_ids))
+                first += len(fleet)
             report(round)
-    outcomes = zip(
-        seeds, servers, fleet.X.chunk(len(seeds)), fleet.Y.chunk(len(seeds)), strict=True
-    )
+    X = torch.cat([fleet.X for fleet in fleets])
+    Y = torch.cat([fleet.Y for fleet in fleets])
+    outcomes = zip(seeds, servers, X.chunk(len(seeds)), Y.chunk(len(seeds)), strict=True)
     return [
         FederationResult(
             spec=spec,
@@ -146,17 +151,31 @@ def run_federations(
     ]
 
 
-def _exchange(spec: FederationSpec, fleet: Fleet, servers: Sequence[Server], round: int) -> Tensor:
-    """One round of messages in every run; the broadcast of each agent's run, ``b x P x M``."""
-    stacks = fleet.contribute(round).chunk(len(servers))
+def _fleets(
+    spec: FederationSpec,
+    seeds: Sequence[int],
+    num_observations: int,
+    device: torch.device | str | None,
+) -> list[Fleet]:
+    """All agents of all runs, in fleets small enough that memory stays bounded."""
+    size = max(min(_FLEET_SIZE, _FLEET_NUMBERS // num_observations**2), 1)
+    places = [(n, agent_seed(seed, n)) for seed in seeds for n in range(spec.num_agents)]
+    parts = [places[i : i + size] for i in range(0, len(places), size)]
+    return [Fleet(spec, *zip(*part, strict=True), device) for part in parts]
+
+
+def _exchange(
+    spec: FederationSpec, fleets: Sequence[Fleet], servers: Sequence[Server], round: int
+) -> Tensor:
+    """One round of messages in every run; the broadcasts, ``runs x P x M``."""
+    stacks = torch.cat([fleet.contribute(round) for fleet in fleets]).chunk(len(servers))
     broadcasts = [
         server.round(
             Contribution(spec.fingerprint, n, round, vector) for n, vector in enumerate(stack)
         )
         for server, stack in zip(servers, stacks, strict=True)
     ]
-    vectors = torch.stack([broadcast.vectors for broadcast in broadcasts]).to(fleet.X)
-    return vectors.repeat_interleave(spec.num_agents, dim=0)
+    return torch.stack([broadcast.vectors for broadcast in broadcasts]).to(stacks[0])
 
 
 def _evaluate(objective: Objective, X: Tensor, agent_ids: Tensor) -> Tensor:

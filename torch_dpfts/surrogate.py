@@ -34,6 +34,7 @@ class Limits(NamedTuple):
 _LOWER = Limits(lengthscale=2.5e-2, noise=1e-4)
 _UPPER = Limits(lengthscale=1e3, noise=1e2)
 _REFIT_GROWTH = 1.2
+_MAX_FITTED = 1000
 _MIN_SPREAD = 1e-8  # as in BoTorch's Standardize
 
 
@@ -113,6 +114,9 @@ def is_refit_due(num_observations: int, num_fitted: int) -> bool:
 def fit_model(model: SingleTaskGP, max_iter: int = 60) -> Hyperparameters:
     """Fit all models of the batch by their maximum a posteriori, warm-started where they are.
 
+    Of more than 1,000 observations an evenly spaced subset of at most as many is fitted, since
+    a fit costs O(n^3) many times over. The posterior is always conditioned on all of them.
+
     Args:
         model: The models; their parameters are changed.
         max_iter: Most quasi-Newton iterations.
@@ -121,9 +125,10 @@ def fit_model(model: SingleTaskGP, max_iter: int = 60) -> Hyperparameters:
         The fitted values.
     """
     (X,) = model.eval().train_inputs  # in evaluation mode these are in the unit cube
+    step = -(-X.shape[-2] // _MAX_FITTED)
     likelihood = LogMarginalLikelihood(
-        X,
-        model.train_targets,
+        X[..., ::step, :],
+        model.train_targets[..., ::step],
         model.covar_module.lengthscale_prior,
         model.likelihood.noise_covar.noise_prior,
     )
