@@ -43,7 +43,7 @@ def composed_event(history):
     )
 
 
-def independent_epsilon(history, delta, interval=1e-4):
+def independent_epsilon(history, delta, interval=1e-3):
     accountant = PLDAccountant(value_discretization_interval=interval)
     return accountant.compose(composed_event(history)).get_epsilon(delta)
 
@@ -81,7 +81,7 @@ def test_exact_sensitivity(rate, multiplier, _, exact):
     history = [(*round_charge(spec, t), 1) for t in range(1, 61)]
     epsilon = epsilon_spent(history, spec.delta)
     assert epsilon == pytest.approx(exact, rel=0.01)
-    assert epsilon == pytest.approx(independent_epsilon(history, DELTA, 1e-3), rel=1e-3)
+    assert epsilon == pytest.approx(independent_epsilon(history, DELTA), rel=1e-3)
 
 
 HISTORIES = [
@@ -99,10 +99,10 @@ HISTORIES = [
 def test_every_method_bounds_the_independent_value(history, delta):
     reference = independent_epsilon(history, delta)
     spent = {method: epsilon_spent(history, delta, method) for method in METHODS}
-    # dp_accounting's own grid makes its value an upper bound too, by up to 1e-4 here.
-    assert spent["pld"] == pytest.approx(reference, rel=2e-3, abs=1e-4)
+    # The grid of 1e-3 makes the reference an upper bound too, by up to 1e-3.
+    assert spent["pld"] == pytest.approx(reference, rel=2e-3, abs=1e-3)
     for epsilon in spent.values():
-        assert epsilon >= reference * (1 - 1e-6) - 1e-4
+        assert epsilon >= reference * (1 - 1e-4) - 1e-3
     assert spent["pld"] <= spent["rdp"] * (1 + 1e-9)
     assert spent["rdp"] <= spent["moments"] * (1 + 1e-9) or delta > 1e-3
     assert spent["prv"] <= 1.02 * spent["pld"]

@@ -47,13 +47,13 @@ def random_weights(generator):
 
 def test_search_for_worse_neighbours_finds_none():
     generator = torch.Generator().manual_seed(0)
-    settings = [random_weights(generator) for _ in range(20)]
-    settings += [region_weights(make_spec(), t) for t in (1, 20, 35, 39, 40)]
+    settings = [random_weights(generator) for _ in range(8)]
+    settings += [region_weights(make_spec(), t) for t in (1, 37, 40)]
     for weights in settings:
         bound = joint_sensitivity(weights) / Z
         worst = 0.0
         for agent in range(9):
-            starts = torch.randn(3, M, generator=generator, dtype=torch.float64)
+            starts = torch.randn(2, M, generator=generator, dtype=torch.float64)
             for start in starts:
                 found = minimize(
                     lambda v, w=weights, n=agent: -whitened_distance(w, n, torch.from_numpy(v)),
