@@ -134,7 +134,7 @@ def test_what_is_published_does_not_depend_on_the_sites(
 ) -> None:
     lines: list[list[str]] = []
     for number, nodes in enumerate((grid, InProcessGrid({}))):
-        one = replace(config, directory=config.directory.with_name(f"state{number}"), deadline=0.01)
+        one = replace(config, directory=config.directory.with_name(f"state{number}"))
         lines.append([])
         server_app.run_server(one, nodes, lines[-1].append, clock)
     assert lines[0] == lines[1]
