@@ -40,6 +40,10 @@ from torch_dpfts.surrogate import (
     standardized,
 )
 
+# Queries closer than this, in units of the cube, count as repeats of each other.
+_REPEAT = 5e-3
+_MAX_DRAWS = 6
+
 
 class Fleet:
     """A batch of ``b`` agents of one federation, or of several runs of it.
@@ -117,7 +121,8 @@ class Fleet:
         """Choose each agent's next point.
 
         With probability p_t it maximises a draw from the agent's own posterior, else the
-        broadcast. An agent without data starts at a random point of its sub-region.
+        broadcast. A draw whose maximiser all but repeats an old query is replaced by the next
+        one. An agent without data starts at a random point of its sub-region.
 
         Args:
             vectors: The broadcast of each agent's run, ``b x P x M``; ``None`` for none.
@@ -141,9 +146,30 @@ class Fleet:
         return x
 
     def _maximise_own(self, rows: Tensor, seeds: Sequence[int]) -> Tensor:
-        generators = [derived_generator(seed, "path", 0) for seed in seeds]
+        """Maximise draws from the agents' own posteriors.
+
+        A maximiser next to an old query would teach nothing, so the next draw takes its place,
+        as often as ``_MAX_DRAWS`` allows.
+        """
         if self.num_observations == 0:
+            generators = [derived_generator(seed, "path", 0) for seed in seeds]
             return self._points_in_region(self.agent_ids[rows], generators, 1)
+        observed = self.space.to_unit(self.X[rows])
+        x = self.X.new_empty(len(rows), 1, self.spec.dim)
+        repeats = torch.arange(len(rows), device=x.device)
+        for index in range(_MAX_DRAWS):
+            again = [seeds[i] for i in repeats.tolist()]
+            generators = [derived_generator(seed, "path", index) for seed in again]
+            x[repeats] = self._maximise_draw(rows[repeats], generators, again)
+            distance = (self.space.to_unit(x[repeats]) - observed[repeats]).abs().amax(-1)
+            repeats = repeats[distance.amin(-1) < _REPEAT]
+            if not len(repeats):
+                break
+        return x
+
+    def _maximise_draw(
+        self, rows: Tensor, generators: Sequence[torch.Generator], seeds: Sequence[int]
+    ) -> Tensor:
         whole = RegionGrid([1] * self.spec.dim, self.bounds.dtype, self.bounds.device)
         if self.space.discrete_dims:
             path = draw_posterior_path(self.model(rows), generators)
