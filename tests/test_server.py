@@ -207,7 +207,7 @@ def test_a_crash_at_any_step_neither_redraws_nor_under_reports(
     if step == "before recording":
         monkeypatch.setattr(server.ledger, "append", crash)
     elif step == "after recording":
-        monkeypatch.setattr(server, "_aggregate", crash)
+        monkeypatch.setattr(server, "_release", crash)
     else:
         monkeypatch.setattr("torch_dpfts.server.RoundDiagnostics", crash)
     with pytest.raises(KeyboardInterrupt):

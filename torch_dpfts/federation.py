@@ -77,7 +77,7 @@ def run_federation(
         num_initial: Initial points of each agent, in its own sub-region.
         progress: Whether to show a progress bar, or a function called after each round with
             its number.
-        device: Where agents compute.
+        device: Where agents and server compute.
 
     Raises:
         InvalidInputError: If an argument is out of range or the objective returns outcomes of
@@ -114,7 +114,7 @@ def run_federations(
     checks.integer("num_initial", num_initial, minimum=1)
     seeds = [checks.integer("seed", seed) for seed in seeds]
     fleets = _fleets(spec, seeds, num_initial + spec.num_rounds, device)
-    servers = [Server(spec, seed) for seed in seeds]
+    servers = [Server(spec, seed, device=device) for seed in seeds]
     for fleet in fleets:
         X = fleet.initial_points(num_initial)
         fleet.observe(X, _evaluate(objective, X, fleet.agent_ids))

@@ -8,7 +8,6 @@ and a broadcast that may have left is repeated, never drawn anew.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from torch_dpfts.privacy.mechanism import NoisyRegionAggregator
 from torch_dpfts.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from torch_dpfts.privacy.sensitivity import charged_sensitivity, round_charge
 from torch_dpfts.spec import FederationSpec
+from torch_dpfts.streaming import RoundStream
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Server:
             makes them reproducible, for experiments: such a run is not private.
         directory: Where ledger and broadcasts are kept; ``None`` keeps them in memory. A
             directory that already holds a federation is refused: use :meth:`load`.
+        device: Where vectors are summed; messages and broadcasts are on the CPU.
 
     Raises:
         StateError: If the directory already holds a federation.
@@ -73,7 +74,7 @@ class Server:
         >>> from torch_dpfts import Agent
         >>> spec = FederationSpec.dp_fts(
         ...     bounds=[[0.0], [1.0]], num_agents=4, num_rounds=2,
-        ...     sample_rate=0.5, noise_multiplier=2.0, clip_norm=3.0)
+        ...     sample_rate=0.5, noise_multiplier=2.0, clip_norm=3.0, delta=1e-5)
         >>> server = Server(spec)
         >>> broadcast = server.round([Agent(spec, n).contribute(round=1) for n in range(4)])
         >>> broadcast.round, tuple(broadcast.vectors.shape), server.epsilon() > 0
@@ -81,13 +82,18 @@ class Server:
     """
 
     def __init__(
-        self, spec: FederationSpec, seed: int | None = None, directory: str | Path | None = None
+        self,
+        spec: FederationSpec,
+        seed: int | None = None,
+        directory: str | Path | None = None,
+        device: torch.device | str | None = None,
     ) -> None:
         self.spec = spec
         self.seed = None if seed is None else checks.integer("seed", seed)
         self.diagnostics: list[RoundDiagnostics] = []
         self._noise: NoiseSource = SecureNoise() if seed is None else SeededNoise(seed)
         self._aggregator = NoisyRegionAggregator(spec)
+        self._device = "cpu" if device is None else device
         self._directory = None if directory is None else Path(directory)
         self._last: Broadcast | None = None
         if self._directory is not None:
@@ -104,7 +110,7 @@ class Server:
             self.ledger = PrivacyLedger()
 
     @classmethod
-    def load(cls, directory: str | Path) -> Server:
+    def load(cls, directory: str | Path, device: torch.device | str | None = None) -> Server:
         """Go on with the federation in a directory, after a stop or a crash.
 
         Raises:
@@ -115,7 +121,7 @@ class Server:
         try:
             state = json.loads(read_state(path / "server.json"))
             spec = FederationSpec.from_json(json.dumps(state["spec"]))
-            server = cls(spec, state["seed"])
+            server = cls(spec, state["seed"], device=device)
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"The server's state in {str(path)!r} is damaged: {error}.") from None
         server.ledger = PrivacyLedger(path / "ledger.jsonl")
@@ -180,7 +186,8 @@ class Server:
         """Run one round.
 
         A message that is lost, late, malformed or a duplicate counts as the zero vector and
-        changes nothing else; ``diagnostics`` tells the owner.
+        changes nothing else; ``diagnostics`` tells the owner. Messages are summed as they come
+        and are not kept, so an iterator over any number of agents will do.
 
         Args:
             contributions: What arrived, at most one message for each agent and this round.
@@ -192,23 +199,55 @@ class Server:
             PrivacyBudgetExceeded: If all rounds are done or the target epsilon would be
                 exceeded; nothing is released then.
         """
+        stream = self.begin_round()
+        stream.add(contributions)
+        return self.finish_round(stream)
+
+    def begin_round(self) -> RoundStream:
+        """Draw the cohort of the next round, whose contributions may then come in any parts.
+
+        Raises:
+            PrivacyBudgetExceeded: As for :meth:`round`.
+
+        Example:
+            >>> spec = FederationSpec.dp_fts(
+            ...     bounds=[[0.0], [1.0]], num_agents=1000, num_rounds=2,
+            ...     sample_rate=0.5, noise_multiplier=2.0, clip_norm=3.0)
+            >>> server = Server(spec)
+            >>> stream = server.begin_round()
+            >>> for ids in torch.arange(1000).split(100):
+            ...     stream.add_chunk(ids, torch.ones(100, 64, dtype=torch.float64))
+            >>> server.finish_round(stream).vectors.shape
+            torch.Size([1, 64])
+        """
         self.check_budget()
         number = self.next_round
-        vectors, refused = self._accept(number, contributions)
         cohort = self._noise.coins(number, self.spec.num_agents, self.spec.sample_rate)
-        drawn = tuple(cohort.nonzero().squeeze(-1).tolist())
-        present = [n for n in drawn if n in vectors]
+        return RoundStream(self.spec, self._aggregator, number, cohort, self._device)
+
+    def finish_round(self, stream: RoundStream) -> Broadcast:
+        """Record the round, add the noise to its sum, save and return the broadcast.
+
+        Raises:
+            StateError: If the stream is of another round, for one because it was finished.
+            PrivacyBudgetExceeded: As for :meth:`round`.
+        """
+        number = self.next_round
+        if stream.round != number:
+            raise StateError(
+                f"The stream is of round {stream.round} and the next round is {number}; "
+                "begin a new one."
+            )
+        self.check_budget()
         self._record(number)
-        broadcast = Broadcast(
-            self.spec.fingerprint, number, self._aggregate(number, present, vectors)
-        )
+        broadcast = Broadcast(self.spec.fingerprint, number, self._release(stream))
         if self._directory is not None:
             write_atomically(self._directory / "broadcast.bin", broadcast.to_bytes())
         self._last = broadcast
-        lost = self.spec.num_agents - len(vectors)
-        statuses = Counter(accepted=len(vectors), lost=lost)
-        statuses.update(status for _, status in refused)
-        self.diagnostics.append(RoundDiagnostics(number, dict(statuses), tuple(refused), drawn))
+        drawn = tuple(stream.cohort.nonzero().squeeze(-1).tolist())
+        self.diagnostics.append(
+            RoundDiagnostics(number, stream.statuses, tuple(stream.refused), drawn)
+        )
         return broadcast
 
     def check_budget(self) -> None:
@@ -249,42 +288,9 @@ class Server:
             fingerprint=spec.fingerprint,
         )
 
-    def _accept(
-        self, number: int, contributions: Iterable[Contribution]
-    ) -> tuple[dict[int, Tensor], list[tuple[int, str]]]:
-        """Sort what arrived into usable vectors by agent, and refused messages."""
-        vectors: dict[int, Tensor] = {}
-        refused: list[tuple[int, str]] = []
-        for message in contributions:
-            agent_id = message.agent_id
-            status = self._fault(number, message)
-            if status is None and agent_id in vectors:
-                status = "duplicate"
-            if status is None:
-                vectors[agent_id] = message.vector.detach().to("cpu", self.spec.torch_dtype)
-            else:
-                refused.append((agent_id, status))
-        return vectors, refused
-
-    def _fault(self, number: int, message: Contribution) -> str | None:
-        spec = self.spec
-        if message.fingerprint != spec.fingerprint:
-            return "wrong fingerprint"
-        if not 0 <= message.agent_id < spec.num_agents:
-            return "unknown agent"
-        if message.round != number:
-            return "stale"
-        if message.vector.shape != (spec.num_features,):
-            return "wrong shape"
-        return None if message.vector.isfinite().all() else "non-finite"
-
-    def _aggregate(self, number: int, present: list[int], vectors: dict[int, Tensor]) -> Tensor:
-        stack = torch.empty(0, self.spec.num_features, dtype=self.spec.torch_dtype)
-        if present:
-            stack = torch.stack([vectors[n] for n in present])
-        return self._averaged(
-            number, self._aggregator.aggregate(number, stack, torch.tensor(present), self._noise)
-        )
+    def _release(self, stream: RoundStream) -> Tensor:
+        release = self._aggregator.release(stream.round, stream.total, self._noise)
+        return self._averaged(stream.round, release.cpu())
 
     def _averaged(self, number: int, release: Tensor) -> Tensor:
         if self._last is None or not self.spec.averaging:

@@ -71,6 +71,7 @@ class NoisyRegionAggregator:
 
     def __init__(self, spec: FederationSpec) -> None:
         self.spec = spec
+        self._last_weights: tuple[int, Tensor] | None = None
         if spec.is_private:
             self._check_scale(spec.clip_norm)
             self._choose_grid()
@@ -160,9 +161,12 @@ class NoisyRegionAggregator:
             if total is None:
                 weights = weights.to(vectors.device)
                 total = self._zero(vectors.device)
-            for rows in ids.argsort().split(_ROWS):
-                agents = ids[rows].to(vectors.device)
-                scaled = self._scaled(vectors[rows.to(vectors.device)].double(), agents, bound)
+            if not spec.is_private:  # sums of floats depend on their order, those of integers not
+                order = ids.argsort()
+                ids, vectors = ids[order], vectors[order.to(vectors.device)]
+            for agents, rows in zip(ids.split(_ROWS), vectors.split(_ROWS), strict=True):
+                agents = agents.to(vectors.device)
+                scaled = self._scaled(rows.double(), agents, bound)
                 total += (weights[:, agents] @ scaled).to(total.dtype)
         return self._zero("cpu") if total is None else total
 
@@ -231,12 +235,19 @@ class NoisyRegionAggregator:
         return torch.zeros(shape, dtype=dtype, device=device)
 
     def _weights(self, round: int) -> Tensor:
-        """Return phi / q, or integers in proportion to phi over its largest value: ``P x N``."""
-        weights = region_weights(self.spec, round)
-        if not self.spec.is_private:
-            return weights.div_(self.spec.sample_rate)
-        weights.div_(weights.amax(-1, keepdim=True))
-        return weights.mul_(2.0**self._weight_bits).trunc_()
+        """Return phi / q, or integers in proportion to phi over its largest value: ``P x N``.
+
+        Those of the last round are kept, since a round may be summed in many parts.
+        """
+        if self._last_weights is None or self._last_weights[0] != round:
+            weights = region_weights(self.spec, round)
+            if self.spec.is_private:
+                weights.div_(weights.amax(-1, keepdim=True))
+                weights.mul_(2.0**self._weight_bits).trunc_()
+            else:
+                weights.div_(self.spec.sample_rate)
+            self._last_weights = round, weights
+        return self._last_weights[1]
 
     def _scaled(self, vectors: Tensor, agents: Tensor, bound: float) -> Tensor:
         """Clip ``n x M`` vectors to S / sqrt(P) and, if there is noise, round them to its grid."""
@@ -249,7 +260,8 @@ class NoisyRegionAggregator:
             return vectors if math.isinf(clip) else vectors * (clip / norms).clamp_(max=1.0)
         factors = (clip * (1.0 - _SLACK) / norms).clamp_(max=1.0)
         unit = spec.noise_multiplier * bound
-        return (vectors * (factors * (2.0**self._vector_bits / unit))).trunc_()
+        scaled = vectors * (factors * (2.0**self._vector_bits / unit))
+        return scaled.to(torch.int32).double()  # a cast rounds towards zero, and fast
 
     def _check_chunk(self, agent_ids: Tensor, vectors: Tensor, seen: Tensor) -> Tensor:
         """Return the ids on the CPU, marked as seen, or refuse the chunk."""
