@@ -110,7 +110,7 @@ def maximize_in_boxes(
         The best points in the user's units, ``b x d``, whole where the space is, and their
         values, ``b``.
     """
-    batch_size, (num_boxes, dim) = len(seeds), lower.shape
+    batch_size, num_boxes = len(seeds), len(lower)
     restarts = max(-(-num_restarts // num_boxes), _MIN_RESTARTS)
     samples = max(-(-raw_samples // num_boxes), _MIN_SAMPLES)
     raw = _raw_points(seeds, samples, lower)  # b x samples x d
