@@ -9,6 +9,7 @@ from torch_dpfts.privacy import (
     NoisyRegionAggregator,
     SecureNoise,
     SeededNoise,
+    clip_votes,
     joint_multiplier,
     next_clip_norm,
     planned_charges,
@@ -50,18 +51,20 @@ def test_equals_the_published_formula(count):
     norms = torch.rand(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     normal = float(noise.normal(4, (1,), purpose="clip norm")[0])
     expected = by_formula(spec, 1.3, norms, normal)
-    assert next_clip_norm(spec, 4, 1.3, norms, noise) == pytest.approx(expected, rel=1e-9)
+    votes = clip_votes(spec, 1.3, norms.unsqueeze(-1))
+    assert next_clip_norm(spec, 4, 1.3, votes, noise) == pytest.approx(expected, rel=1e-9)
 
 
 def test_it_finds_the_quantile():
-    """Norms are exponential; all agents answer every other round, so about N q answer."""
+    """Norms are exponential; the whole cohort answers."""
     spec, noise = make_spec(num_agents=2000), SeededNoise(0)
     generator = torch.Generator().manual_seed(1)
     clip_norm, visited = spec.clip_norm, []
     for t in range(1, 121):
         cohort = noise.coins(t, 2000, 0.5)
         norms = -torch.rand(2000, generator=generator, dtype=torch.float64).log()
-        clip_norm = next_clip_norm(spec, t, clip_norm, norms[cohort], noise)
+        votes = clip_votes(spec, clip_norm, norms[cohort].unsqueeze(-1))
+        clip_norm = next_clip_norm(spec, t, clip_norm, votes, noise)
         visited.append(clip_norm)
     settled = sum(visited[60:]) / 60 / math.sqrt(spec.num_regions)
     # Mean of 60 values about the exact quantile, each within 4%.
@@ -70,11 +73,10 @@ def test_it_finds_the_quantile():
 
 def test_noise_of_the_count_has_its_scale():
     spec, noise = make_spec(), SecureNoise()
-    norms = torch.zeros(10, dtype=torch.float64)
     cohort = spec.sample_rate * spec.num_agents
     draws = []
     for _ in range(500):
-        moved = next_clip_norm(spec, 1, 1.0, norms, noise)
+        moved = next_clip_norm(spec, 1, 1.0, 10, noise)
         fraction = spec.clip_quantile - math.log(moved) / LEARNING_RATE
         draws.append(((fraction - 0.5) * 2 * cohort - 10) / spec.count_noise_multiplier)
     assert stats.kstest(draws, "norm").pvalue > 1e-9  # probability of a false alarm: 1e-9
@@ -89,7 +91,8 @@ def test_one_agent_moves_the_count_by_one_unit_of_its_noise_at_most():
     cohort = spec.sample_rate * spec.num_agents
 
     def whitened(norms):
-        moved = next_clip_norm(spec, 1, 1.0, torch.tensor(norms, dtype=torch.float64), Zero(0))
+        vectors = torch.tensor(norms, dtype=torch.float64).unsqueeze(-1)
+        moved = next_clip_norm(spec, 1, 1.0, clip_votes(spec, 1.0, vectors), Zero(0))
         fraction = spec.clip_quantile - math.log(moved) / LEARNING_RATE
         return (fraction - 0.5) * 2 * cohort / spec.count_noise_multiplier
 
@@ -101,12 +104,10 @@ def test_one_agent_moves_the_count_by_one_unit_of_its_noise_at_most():
 
 def test_it_stays_within_a_factor_of_a_thousand():
     spec, noise = make_spec(), SeededNoise(0)
-    tiny = torch.zeros(100, dtype=torch.float64)
-    huge = torch.full((100,), 1e9, dtype=torch.float64)
-    for norms, limit in ((tiny, 1e-3), (huge, 1e3)):
+    for votes, limit in ((100, 1e-3), (-100, 1e3)):
         clip_norm = 1.0
         for t in range(1, 200):
-            clip_norm = next_clip_norm(spec, t, clip_norm, norms, noise)
+            clip_norm = next_clip_norm(spec, t, clip_norm, votes, noise)
         assert clip_norm == limit
 
 
@@ -159,12 +160,17 @@ def test_specification():
 
 
 def test_bad_calls_are_refused():
-    norms, noise = torch.zeros(3), SeededNoise(0)
+    noise = SeededNoise(0)
     with pytest.raises(InvalidInputError, match="clip_quantile"):
-        next_clip_norm(make_spec(clip_quantile=None), 1, 1.0, norms, noise)
+        next_clip_norm(make_spec(clip_quantile=None), 1, 1.0, 3, noise)
     with pytest.raises(InvalidInputError, match="clip_norm"):
-        next_clip_norm(make_spec(), 1, 0.0, norms, noise)
-    with pytest.raises(InvalidInputError, match="norms"):
-        next_clip_norm(make_spec(), 1, 1.0, torch.zeros(3, 8), noise)
+        next_clip_norm(make_spec(), 1, 0.0, 3, noise)
+    for votes in (-201, 1.5, None):
+        with pytest.raises(InvalidInputError, match="votes"):
+            next_clip_norm(make_spec(), 1, 1.0, votes, noise)
+    with pytest.raises(InvalidInputError, match="vectors"):
+        clip_votes(make_spec(), 1.0, torch.zeros(3))
+    with pytest.raises(InvalidInputError, match="clip_norm"):
+        clip_votes(make_spec(), math.nan, torch.zeros(3, 8))
     with pytest.raises(InvalidInputError, match="round"):
-        next_clip_norm(make_spec(), 0, 1.0, norms, noise)
+        next_clip_norm(make_spec(), 0, 1.0, 3, noise)

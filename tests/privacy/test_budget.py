@@ -18,7 +18,13 @@ from torch_dpfts.spec import FederationSpec
 PACKAGE = Path(torch_dpfts.__file__).parent
 TRACED = {
     str(PACKAGE / name)
-    for name in ("server.py", "files.py", "privacy/ledger.py", "privacy/mechanism.py")
+    for name in (
+        "server.py",
+        "streaming.py",
+        "files.py",
+        "privacy/ledger.py",
+        "privacy/mechanism.py",
+    )
 }
 
 

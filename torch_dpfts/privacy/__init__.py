@@ -1,7 +1,7 @@
 """Differential privacy of the server's broadcasts: mechanism, accounting, planning."""
 
 from torch_dpfts.privacy.accounting import epsilon_spent
-from torch_dpfts.privacy.adaptive_clip import next_clip_norm
+from torch_dpfts.privacy.adaptive_clip import clip_votes, next_clip_norm
 from torch_dpfts.privacy.audit import AuditResult, audit_privacy, plot_audits
 from torch_dpfts.privacy.ledger import LedgerEntry, PrivacyLedger
 from torch_dpfts.privacy.mechanism import NoisyRegionAggregator
@@ -30,6 +30,7 @@ __all__ = [
     "SeededNoise",
     "audit_privacy",
     "charged_sensitivity",
+    "clip_votes",
     "epsilon_spent",
     "joint_multiplier",
     "joint_sensitivity",

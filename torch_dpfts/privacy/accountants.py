@@ -110,11 +110,11 @@ def _total_rdp(groups: tuple[Charge, ...], orders: tuple[int, ...]) -> NDArray[n
 @lru_cache(maxsize=1024)
 def _rdp(multiplier: float, rate: float, orders: tuple[int, ...]) -> NDArray[np.float64]:
     """RDP of one round at each order (Mironov, Talwar and Zhang 2019, section 3.3)."""
-    from opacus.accountants.analysis.rdp import compute_rdp
-
     if rate == 1.0:
         return np.array(orders) / (2 * multiplier**2)
-    if orders[-1] <= RDP_ORDERS[-1]:
+    if orders in (MOMENTS_ORDERS, RDP_ORDERS):
+        from opacus.accountants.analysis.rdp import compute_rdp
+
         rdp = compute_rdp(q=rate, noise_multiplier=multiplier, steps=1, orders=list(orders))
         return np.asarray(rdp, dtype=np.float64)
     return np.array([_log_moment(multiplier, rate, a) / (a - 1) for a in orders])
