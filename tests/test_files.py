@@ -30,5 +30,5 @@ def test_a_failed_write_leaves_the_old_content(
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match="nowhere.*No such file"):
+    with pytest.raises(StateError, match=r"nowhere.*No such file"):
         read_state(tmp_path / "nowhere")

@@ -161,7 +161,7 @@ def _fleets(
     size = max(min(_FLEET_SIZE, _FLEET_NUMBERS // num_observations**2), 1)
     places = [(n, agent_seed(seed, n)) for seed in seeds for n in range(spec.num_agents)]
     parts = [places[i : i + size] for i in range(0, len(places), size)]
-    return [Fleet(spec, *zip(*part, strict=True), device) for part in parts]
+    return [Fleet(spec, [n for n, _ in part], [seed for _, seed in part], device) for part in parts]
 
 
 def _exchange(

@@ -44,21 +44,44 @@ class _Fixed:
 _SILENCE = _Fixed(torch.zeros(()))
 
 
-class _RescaledNoise(NoisyRegionAggregator):
-    """Multiplies the noise of each region by a factor that it should not have."""
+class _CountingAggregator(NoisyRegionAggregator):
+    """Knows how many vectors went into the sum of a round, which a sound one does not need."""
 
-    def aggregate(
+    _answers = 0
+
+    def partial_sum(self, round: int, chunks: Chunks, clip_norm: float | None = None) -> Tensor:
+        """Count the vectors and sum them."""
+        chunks = list(chunks)
+        self._answers += sum(len(agent_ids) for agent_ids, _ in chunks)
+        return super().partial_sum(round, chunks, clip_norm)
+
+    def release(
         self,
         round: int,
-        vectors: Tensor | Chunks,
-        agent_ids: Tensor | None = None,
-        noise: NoiseSource | None = None,
+        total: Tensor,
+        noise: NoiseSource | None,
         clip_norm: float | None = None,
     ) -> Tensor:
-        signal = super().aggregate(round, vectors, agent_ids, _SILENCE, clip_norm)
-        noisy = super().aggregate(round, vectors, agent_ids, noise, clip_norm)
-        answers = 0 if agent_ids is None else len(agent_ids)
-        return signal + self._factor(round, answers) * (noisy - signal)
+        """Add the noise, spoil the result, and start counting again."""
+        spoilt = self._spoil(round, total, noise, clip_norm)
+        self._answers = 0
+        return spoilt
+
+    def _spoil(
+        self, round: int, total: Tensor, noise: NoiseSource | None, clip_norm: float | None
+    ) -> Tensor:
+        raise NotImplementedError
+
+
+class _RescaledNoise(_CountingAggregator):
+    """Multiplies the noise of each region by a factor that it should not have."""
+
+    def _spoil(
+        self, round: int, total: Tensor, noise: NoiseSource | None, clip_norm: float | None
+    ) -> Tensor:
+        signal = NoisyRegionAggregator.release(self, round, total, _SILENCE, clip_norm)
+        noisy = NoisyRegionAggregator.release(self, round, total, noise, clip_norm)
+        return signal + self._factor(round, self._answers) * (noisy - signal)
 
     def _factor(self, round: int, answers: int) -> Tensor:
         raise NotImplementedError
@@ -88,20 +111,14 @@ class ClipPerRegion(NoisyRegionAggregator):
         super().__init__(replace(spec, clip_norm=clip, noise_multiplier=multiplier))
 
 
-class UniformIfEmpty(NoisyRegionAggregator):
+class UniformIfEmpty(_CountingAggregator):
     """Broadcasts a uniform random vector when nobody was drawn or nobody answered."""
 
-    def aggregate(
-        self,
-        round: int,
-        vectors: Tensor | Chunks,
-        agent_ids: Tensor | None = None,
-        noise: NoiseSource | None = None,
-        clip_norm: float | None = None,
+    def _spoil(
+        self, round: int, total: Tensor, noise: NoiseSource | None, clip_norm: float | None
     ) -> Tensor:
-        """Return the broadcast, or uniform numbers for an empty cohort."""
-        released = super().aggregate(round, vectors, agent_ids, noise, clip_norm)
-        if agent_ids is not None and len(agent_ids):
+        released = NoisyRegionAggregator.release(self, round, total, noise, clip_norm)
+        if self._answers:
             return released
         normal = released / self.noise_scales(round, clip_norm).unsqueeze(-1)
         return torch.special.ndtr(normal)
