@@ -101,7 +101,7 @@ def markdown(results: dict[str, ArmResult], spec: FederationSpec, num_initial: i
         "",
         f"Settings: `digits_spec()`, that is q = {spec.sample_rate}, z = {spec.noise_multiplier}, "
         f"S = {spec.clip_norm}, M = {spec.num_features}, lengthscale {spec.lengthscales[0]}, "
-        f"averaging {spec.averaging}, p_t = {spec.local_probability}; chosen on other seeds. "
+        f"averaging {spec.averaging}, p_t = {spec.local_probability}; chosen without these seeds. "
         "Made by `python benchmarks/digits.py`.",
     ]
     return "\n".join(lines) + "\n"
