@@ -266,3 +266,59 @@ def test_nothing_of_the_cohort_is_written_to_disk(tmp_path: Path) -> None:
     assert b"cohort" not in text
     assert b"accepted" not in text
     server.close()
+
+
+ADAPTIVE = {"clip_quantile": 0.5, "sample_rate": 1.0}
+
+
+def test_an_adaptive_clip_norm_moves_and_is_charged() -> None:
+    spec = make(**ADAPTIVE, clip_norm=0.5, count_noise_multiplier=3.0)
+    server = Server(spec, seed=0)
+    norms = []
+    for _ in range(8):
+        stream = server.begin_round()
+        norms.append(stream.clip_norm)
+        stream.add(messages(spec, server.next_round))
+        server.finish_round(stream)
+    # Norms of the vectors are about 2 and the bound of each is S / sqrt(2): S has to grow.
+    assert norms[0] == 0.5
+    assert norms[-1] > norms[0]
+    history = [(*round_charge(spec, t), 1) for t in range(1, 9)]
+    fixed = [(*round_charge(make(sample_rate=1.0), t), 1) for t in range(1, 9)]
+    assert server.epsilon() == pytest.approx(epsilon_spent(history, spec.delta, "pld"))
+    assert server.epsilon() > epsilon_spent(fixed, spec.delta, "pld")
+
+
+def test_an_adaptive_clip_norm_survives_a_stop_and_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = make(**ADAPTIVE)
+    expected = advance(Server(spec, seed=5), 8)
+    server = Server(spec, seed=5, directory=tmp_path)
+    advance(server, 4)
+    server.close()
+    server = Server.load(tmp_path)
+    advance(server, 1)
+
+    def crash(*args: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    original = server._adapt_clip
+    monkeypatch.setattr(server, "_adapt_clip", lambda stream: (original(stream), crash()))
+    with pytest.raises(KeyboardInterrupt):
+        advance(server, 1)
+    server.close()
+    resumed = Server.load(tmp_path)
+    assert resumed.next_round == 6
+    for again, broadcast in zip(advance(resumed, 3), expected[5:], strict=True):
+        assert torch.equal(again.vectors, broadcast.vectors)
+    resumed.close()
+
+
+def test_a_damaged_clip_state_is_refused(tmp_path: Path) -> None:
+    server = Server(make(**ADAPTIVE), seed=5, directory=tmp_path)
+    advance(server, 1)
+    server.close()
+    (tmp_path / "clip.json").write_text("[1]")
+    with pytest.raises(StateError, match="clip norm is damaged"):
+        Server.load(tmp_path)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from torch_dpfts import checks
 from torch_dpfts.averaging import averaging_gain
+from torch_dpfts.clip_state import ClipState
 from torch_dpfts.errors import (
     DPFTSError,
     FingerprintMismatchError,
@@ -25,6 +26,7 @@ from torch_dpfts.errors import (
 )
 from torch_dpfts.files import read_state, write_atomically
 from torch_dpfts.messages import Broadcast, Contribution
+from torch_dpfts.privacy.adaptive_clip import next_clip_norm
 from torch_dpfts.privacy.ledger import PrivacyLedger
 from torch_dpfts.privacy.mechanism import NoisyRegionAggregator
 from torch_dpfts.privacy.noise import NoiseSource, SecureNoise, SeededNoise
@@ -96,6 +98,7 @@ class Server:
         self._device = "cpu" if device is None else device
         self._directory = None if directory is None else Path(directory)
         self._last: Broadcast | None = None
+        self._clip = ClipState.first(spec)
         if self._directory is not None:
             if (self._directory / "server.json").exists():
                 raise StateError(
@@ -129,6 +132,8 @@ class Server:
             server._directory = path
             if (path / "broadcast.bin").exists():
                 server._last = Broadcast.from_bytes(read_state(path / "broadcast.bin"))
+            if server._clip is not None and (path / "clip.json").exists():
+                server._clip = ClipState.from_json(read_state(path / "clip.json"))
             server._check_consistency()
         except DPFTSError:
             server.close()
@@ -223,7 +228,8 @@ class Server:
         self.check_budget()
         number = self.next_round
         cohort = self._noise.coins(number, self.spec.num_agents, self.spec.sample_rate)
-        return RoundStream(self.spec, self._aggregator, number, cohort, self._device)
+        clip_norm = None if self._clip is None else self._clip.of_round(number)
+        return RoundStream(self.spec, self._aggregator, number, cohort, self._device, clip_norm)
 
     def finish_round(self, stream: RoundStream) -> Broadcast:
         """Record the round, add the noise to its sum, save and return the broadcast.
@@ -241,6 +247,7 @@ class Server:
         self.check_budget()
         self._record(number)
         broadcast = Broadcast(self.spec.fingerprint, number, self._release(stream))
+        self._adapt_clip(stream)
         if self._directory is not None:
             write_atomically(self._directory / "broadcast.bin", broadcast.to_bytes())
         self._last = broadcast
@@ -286,11 +293,23 @@ class Server:
             noise_multiplier=spec.noise_multiplier,
             kappa=charged_sensitivity(spec, number),
             fingerprint=spec.fingerprint,
+            count_noise_multiplier=None if self._clip is None else spec.count_noise_multiplier,
         )
 
     def _release(self, stream: RoundStream) -> Tensor:
-        release = self._aggregator.release(stream.round, stream.total, self._noise)
+        release = self._aggregator.release(
+            stream.round, stream.total, self._noise, stream.clip_norm
+        )
         return self._averaged(stream.round, release.cpu())
+
+    def _adapt_clip(self, stream: RoundStream) -> None:
+        """Settle the next round's clip norm and save it before the broadcast."""
+        if stream.clip_norm is None:
+            return
+        moved = next_clip_norm(self.spec, stream.round, stream.clip_norm, stream.votes, self._noise)
+        self._clip = ClipState(stream.round, stream.clip_norm, moved)
+        if self._directory is not None:
+            write_atomically(self._directory / "clip.json", self._clip.to_json())
 
     def _averaged(self, number: int, release: Tensor) -> Tensor:
         if self._last is None or not self.spec.averaging:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torch_dpfts.errors import InvalidInputError
 from torch_dpfts.messages import Contribution
+from torch_dpfts.privacy.adaptive_clip import clip_votes
 from torch_dpfts.privacy.mechanism import NoisyRegionAggregator
 from torch_dpfts.spec import FederationSpec
 
@@ -31,6 +32,7 @@ class RoundStream:
         round: The round's number.
         cohort: Which agents were drawn, ``N`` bools.
         device: Where vectors are summed.
+        clip_norm: S in this round if the federation adapts it; else ``None``.
 
     Attributes:
         round: The round's number.
@@ -38,6 +40,8 @@ class RoundStream:
         statuses: How many messages were accepted or refused, and why.
         refused: The agents whose message counts as zero, with the reason.
         total: The sum so far, ``P x M``.
+        votes: With an adaptive clip norm, how many vectors so far were within their bound, less
+            those beyond it.
     """
 
     def __init__(
@@ -47,12 +51,15 @@ class RoundStream:
         round: int,
         cohort: Tensor,
         device: torch.device | str = "cpu",
+        clip_norm: float | None = None,
     ) -> None:
         self.spec = spec
+        self.clip_norm = clip_norm
+        self.votes = 0
         self.round = round
         self.cohort = cohort
         self.refused: list[tuple[int, str]] = []
-        self.total = aggregator.partial_sum(round, []).to(device)
+        self.total = aggregator.partial_sum(round, [], clip_norm).to(device)
         self._aggregator = aggregator
         self._device = device
         self._accepted = torch.zeros(spec.num_agents, dtype=torch.bool)
@@ -124,7 +131,7 @@ class RoundStream:
             ids, vectors = ids[good], vectors[good.to(vectors.device)]
         self._sum(ids, vectors.detach().to(self._device))
 
-    def add_sum(self, total: Tensor, agent_ids: Tensor) -> None:
+    def add_sum(self, total: Tensor, agent_ids: Tensor, votes: int | None = None) -> None:
         """Take in the sum of a part of the cohort that another process has made.
 
         That process calls ``NoisyRegionAggregator(spec).partial_sum(round, chunks)`` with the
@@ -135,6 +142,8 @@ class RoundStream:
         Args:
             total: What ``partial_sum`` returned, ``P x M``.
             agent_ids: Whose vectors it holds, ``n`` distinct integers.
+            votes: What :func:`~torch_dpfts.privacy.clip_votes` returned for them; needed if and
+                only if the clip norm is adaptive.
 
         Raises:
             InvalidInputError: If the sum is of another kind, or an agent was not drawn or has
@@ -145,6 +154,10 @@ class RoundStream:
                 f"total must be a result of partial_sum of shape {tuple(self.total.shape)}, got "
                 f"{tuple(total.shape)} and {total.dtype}."
             )
+        if (votes is None) is not (self.clip_norm is None):
+            raise InvalidInputError(
+                f"votes must be given if and only if the clip norm is adaptive, got {votes}."
+            )
         ids = agent_ids.detach().to("cpu", torch.int64)
         if len(ids.unique()) < len(ids) or self._accepted[ids].any():
             raise InvalidInputError("agent_ids must name agents that have not been counted yet.")
@@ -152,10 +165,13 @@ class RoundStream:
             raise InvalidInputError("agent_ids must name agents of the round's cohort only.")
         self._accepted[ids] = True
         self.total += total.to(self.total.device)
+        self.votes += votes or 0
 
     def _sum(self, ids: Tensor, vectors: Tensor) -> None:
         if len(ids):
-            self.total += self._aggregator.partial_sum(self.round, [(ids, vectors)])
+            self.total += self._aggregator.partial_sum(self.round, [(ids, vectors)], self.clip_norm)
+            if self.clip_norm is not None:
+                self.votes += clip_votes(self.spec, self.clip_norm, vectors)
 
     def _fault(self, message: Contribution) -> str | None:
         spec = self.spec
