@@ -78,9 +78,13 @@ def test_which_parts_botorchs_thompson_sampling_fails() -> None:
     }
 
 
-def test_a_monte_carlo_function_passes() -> None:
-    # BoTorch's models keep what they have cached in the old precision.
-    assert set(failures(Upper())) <= {"moving"}
+def test_a_monte_carlo_function_passes_where_chance_has_no_part() -> None:
+    """Its candidates may coincide where BoTorch's optimisers happen to end."""
+    failed = failures(Upper())
+    assert not failed.keys() & {
+        "shapes", "the_same_value_twice", "rows_are_independent", "gradients",
+        "pending_points_can_be_undone", "optimize_acqf",
+    }  # fmt: skip
 
 
 def test_a_function_of_one_candidate_fails_where_it_should() -> None:

@@ -157,7 +157,7 @@ MODELS: dict[str, Callable[[], Model]] = {
 def test_any_gaussian_model(name: str) -> None:
     model = MODELS[name]()
     test_X = torch.cat([rand(3, 1, seed=1), torch.tensor([[0.0], [1.0], [2.0]]).double()], dim=-1)
-    count = 300
+    count = 120
     model.posterior(test_X)  # a variational model finishes its initialisation here
     state = torch.random.get_rng_state()
     with torch.no_grad():
