@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 
 from torch_dpfts.errors import InvalidInputError
 from torch_dpfts.tune import MedianRule, Outcome, TrialState
-from torch_dpfts.tune.pool import TrialPool
+from torch_dpfts.tune.pool import TrialPool, Worker
 from torch_dpfts.tune.worker import Task
 
 
@@ -117,8 +118,17 @@ def test_reports_are_kept_however_a_trial_ends(outcomes: dict[str, Outcome]) -> 
     assert [step for step, _ in outcomes["nan report"].reports] == [1, 7]
 
 
-def test_what_a_trial_has_started_ends_with_it(outcomes: dict[str, Outcome]) -> None:
-    ((_, child),) = outcomes["slow"].reports
+def test_what_a_trial_has_started_ends_with_it() -> None:
+    worker = Worker(num_threads=1)
+    worker.start(task(is_slow, time_limit=1e6))
+    while not worker._reports:
+        wait(worker.handles)
+        assert worker.poll() is None
+    worker._deadline = 0.0
+    outcome = worker.poll()
+    assert outcome is not None
+    assert outcome.state == TrialState.TIMED_OUT
+    ((_, child),) = outcome.reports
     status = Path(f"/proc/{int(child)}/status")
     assert not status.exists() or "Z (zombie)" in status.read_text()
 
