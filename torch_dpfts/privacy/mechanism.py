@@ -17,7 +17,7 @@ from torch_dpfts.spec import FederationSpec
 
 Chunks: TypeAlias = Iterable[tuple[Tensor, Tensor]]
 
-_ROWS = 256  # Vectors that are summed at a time: they fit into the cache.
+_ROWS = 128  # Vectors that are summed at a time: they fit into the cache.
 _SLACK = 2.0**-30  # Vectors are clipped this much shorter, to make up for rounding errors.
 
 
@@ -71,7 +71,7 @@ class NoisyRegionAggregator:
 
     def __init__(self, spec: FederationSpec) -> None:
         self.spec = spec
-        self._last_weights: tuple[int, Tensor] | None = None
+        self._last_weights: tuple[int, Tensor, Tensor] | None = None
         if spec.is_private:
             self._check_scale(spec.clip_norm)
             self._choose_grid()
@@ -99,7 +99,7 @@ class NoisyRegionAggregator:
             clip_norm: S in this round, if the federation adapts it; else ``None``.
         """
         spec = self.spec
-        largest = region_weights(spec, round).amax(-1)
+        largest = self._round_weights(round)[1]
         if not spec.is_private:
             return torch.zeros_like(largest)
         return largest * (spec.noise_multiplier * self._bound(clip_norm) / spec.sample_rate)
@@ -153,7 +153,7 @@ class NoisyRegionAggregator:
             InvalidInputError: If a shape, an id or a value is wrong.
         """
         spec = self.spec
-        bound, weights = self._bound(clip_norm), self._weights(round)
+        bound, weights = self._bound(clip_norm), self._round_weights(round)[0]
         seen = torch.zeros(spec.num_agents, dtype=torch.bool)
         total: Tensor | None = None
         for agent_ids, vectors in chunks:
@@ -234,20 +234,21 @@ class NoisyRegionAggregator:
         shape = (self.spec.num_regions, self.spec.num_features)
         return torch.zeros(shape, dtype=dtype, device=device)
 
-    def _weights(self, round: int) -> Tensor:
-        """Return phi / q, or integers in proportion to phi over its largest value: ``P x N``.
+    def _round_weights(self, round: int) -> tuple[Tensor, Tensor]:
+        """The weights of a round as they are summed with, ``P x N``, and the largest phi, ``P``.
 
-        Those of the last round are kept, since a round may be summed in many parts.
+        The former are phi / q, or integers in proportion to phi over its largest value. Those of
+        the last round are kept, since a round may be summed in many parts.
         """
         if self._last_weights is None or self._last_weights[0] != round:
             weights = region_weights(self.spec, round)
+            largest = weights.amax(-1)
             if self.spec.is_private:
-                weights.div_(weights.amax(-1, keepdim=True))
-                weights.mul_(2.0**self._weight_bits).trunc_()
+                weights.div_(largest.unsqueeze(-1)).mul_(2.0**self._weight_bits).trunc_()
             else:
                 weights.div_(self.spec.sample_rate)
-            self._last_weights = round, weights
-        return self._last_weights[1]
+            self._last_weights = round, weights, largest
+        return self._last_weights[1:]
 
     def _scaled(self, vectors: Tensor, agents: Tensor, bound: float) -> Tensor:
         """Clip ``n x M`` vectors to S / sqrt(P) and, if there is noise, round them to its grid."""
@@ -261,7 +262,7 @@ class NoisyRegionAggregator:
         factors = (clip * (1.0 - _SLACK) / norms).clamp_(max=1.0)
         unit = spec.noise_multiplier * bound
         scaled = vectors * (factors * (2.0**self._vector_bits / unit))
-        return scaled.to(torch.int32).double()  # a cast rounds towards zero, and fast
+        return scaled.copy_(scaled.to(torch.int32))  # a cast rounds towards zero, and fast
 
     def _check_chunk(self, agent_ids: Tensor, vectors: Tensor, seen: Tensor) -> Tensor:
         """Return the ids on the CPU, marked as seen, or refuse the chunk."""
