@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from botorch.sampling.pathwise.features.maps import FeatureMap
 from scipy.special import gammaincinv, ndtri
-from scipy.stats import qmc
 from torch import Size, Tensor
 
 from torch_dpfts import checks
@@ -128,6 +127,8 @@ def _public_uniforms(spec: FederationSpec, count: int, columns: int) -> np.ndarr
     """
     bits = np.random.Philox(spec.feature_seed)
     if spec.frequencies == "sobol":
+        from scipy.stats import qmc  # takes a second to import
+
         sobol = qmc.Sobol(columns, scramble=True, rng=np.random.Generator(bits))
         values = sobol.random_base2(math.ceil(math.log2(count)))[:count]
     else:

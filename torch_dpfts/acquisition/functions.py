@@ -107,11 +107,11 @@ class PosteriorDraws:
         self._inverse = covariance.hyperparameters.lengthscale.reciprocal()  # b x d
         self._points = covariance.points  # b x n x d
         # The prior in units of the lengthscales first, as the points are.
-        self._frequencies = normal(pairs, dim)  # b x F x d
+        self._frequencies = normal(pairs, dim).mT.contiguous()  # b x d x F
         self._weights = normal(num_features) * pairs**-0.5  # b x 2F, sines first
         noise = covariance.hyperparameters.noise.sqrt().unsqueeze(-1) * normal(n)
         observed = self._prior(self._points, y.dtype) + self._mean.unsqueeze(-1) + noise
-        self._frequencies *= self._inverse.unsqueeze(-2)
+        self._frequencies *= self._inverse.unsqueeze(-1)
         self._coefficients = covariance.solve(y - observed)  # b x n
 
     def values(self, U: Tensor) -> Tensor:
@@ -125,31 +125,34 @@ class PosteriorDraws:
 
     def _prior(self, U: Tensor, dtype: torch.dtype) -> Tensor:
         """The prior's draws at ``b x r x d``, a few functions at a time that fit the cache."""
-        size = max(_BLOCK // (U.shape[-2] * self._frequencies.shape[-2]), 1)
+        size = max(_BLOCK // (U.shape[-2] * self._frequencies.shape[-1]), 1)
         blocks = []
         for points, frequencies, weights in zip(
             U.to(dtype).split(size),
             self._frequencies.to(dtype).split(size),
-            self._weights.to(dtype).unsqueeze(-1).split(size),
+            self._weights.to(dtype).unsqueeze(-2).split(size),
             strict=True,
         ):
-            angles = points @ frequencies.mT
-            sin, cos = weights.chunk(2, dim=-2)
-            blocks.append(angles.sin() @ sin + angles.cos_() @ cos)
-        return torch.cat(blocks).squeeze(-1)
+            angles = points @ frequencies
+            sin, cos = weights.chunk(2, dim=-1)
+            # Products by matrices of one column would take longer than the sines.
+            terms = angles.sin().mul_(sin).addcmul_(angles.cos_(), cos)
+            blocks.append(terms.sum(-1))
+        return torch.cat(blocks)
 
     def value_and_grad(self, u: Tensor, of: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluate ragged points; see :class:`FunctionBatch`."""
-        frequencies = self._frequencies[of]
-        sin_weight, cos_weight = self._weights[of].chunk(2, dim=-1)
-        angles = (frequencies @ u.unsqueeze(-1)).squeeze(-1)
+        frequencies = self._frequencies.index_select(0, of)
+        sin_weight, cos_weight = self._weights.index_select(0, of).chunk(2, dim=-1)
+        angles = (u.unsqueeze(-2) @ frequencies).squeeze(-2)
         sin, cos = angles.sin(), angles.cos_()
-        value = (sin * sin_weight).sum(-1) + (cos * cos_weight).sum(-1) + self._mean[of]
+        value = torch.addcmul(sin * sin_weight, cos, cos_weight).sum(-1) + self._mean[of]
         slope = cos.mul_(sin_weight).sub_(sin.mul_(cos_weight))
-        grad = (slope.unsqueeze(-2) @ frequencies).squeeze(-2)
+        grad = frequencies.mul_(slope.unsqueeze(-2)).sum(-1)
         inverse = self._inverse[of]
-        difference = (u * inverse).unsqueeze(-2) - self._points[of]
-        term = difference.square().sum(-1).mul_(-0.5).exp_().mul_(self._coefficients[of])
+        difference = (u * inverse).unsqueeze(-2) - self._points.index_select(0, of)
+        term = difference.square().sum(-1).mul_(-0.5).exp_()
+        term *= self._coefficients.index_select(0, of)
         value += term.sum(-1)
         grad -= (term.unsqueeze(-2) @ difference).squeeze(-2) * inverse
         return value, grad

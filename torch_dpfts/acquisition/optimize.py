@@ -25,9 +25,20 @@ _SWEEPS = 2
 # A cell can have several local maxima, however many cells there are.
 _MIN_RESTARTS = 4
 _MIN_SAMPLES = 64
-# Where a search stops, in units of the function's own spread.
-_GTOL = 1e-3
-_FTOL = 1e-7
+
+
+class _Limits(NamedTuple):
+    """Where a search stops, in units of the function's own spread."""
+
+    max_iter: int
+    first_step: float
+    gtol: float
+    ftol: float
+
+
+# All starts climb until it shows which is best; that one alone then climbs to the top.
+_SCOUT = _Limits(max_iter=8, first_step=0.05, gtol=1e-2, ftol=1e-5)
+_POLISH = _Limits(max_iter=12, first_step=0.01, gtol=1e-3, ftol=1e-6)
 _SLACK = 1e-5
 
 
@@ -53,7 +64,7 @@ def maximize_per_region(
     *,
     raw_samples: int = 128,
     num_restarts: int = 4,
-    max_iter: int = 30,
+    max_iter: int = 12,
 ) -> Maximum:
     """Maximise a batch of functions, each over all cells of a grid.
 
@@ -65,7 +76,7 @@ def maximize_per_region(
         seeds: For each of the ``b`` functions, the seed of the points where its search starts.
         raw_samples: Points tried in all cells together (at least 64 in each).
         num_restarts: Searches with gradients in all cells together (at least 4 in each).
-        max_iter: Most iterations of a search.
+        max_iter: Most iterations of the last climb to the top.
     """
     if isinstance(space, Tensor):
         space = SearchSpace(space)
@@ -92,7 +103,7 @@ def maximize_in_boxes(
     *,
     raw_samples: int,
     num_restarts: int,
-    max_iter: int = 30,
+    max_iter: int = 12,
 ) -> tuple[Tensor, Tensor]:
     """Maximise a batch of functions, each over the union of boxes of the unit cube.
 
@@ -104,7 +115,7 @@ def maximize_in_boxes(
         seeds: For each of the ``b`` functions, the seed of the points where its search starts.
         raw_samples: Points tried in all boxes together (at least 64 in each).
         num_restarts: Searches with gradients in all boxes together (at least 4 in each).
-        max_iter: Most iterations of a search.
+        max_iter: Most iterations of the last climb to the top.
 
     Returns:
         The best points in the user's units, ``b x d``, whole where the space is, and their
@@ -133,20 +144,21 @@ def maximize_in_boxes(
         value, grad = value / spread[of[rows]], grad / spread[of[rows]].unsqueeze(-1)
         return -value, -grad * scale[rows]
 
-    u, loss = minimize_in_box(
-        loss_and_grad,
-        start,
-        torch.zeros_like(lower[0]),
-        torch.ones_like(lower[0]),
-        max_iter=max_iter,
-        first_step=0.05,
-        gtol=_GTOL,
-        ftol=_FTOL,
-    )
-    least, place = loss.view(batch_size, -1).min(dim=-1)
+    def search(start: Tensor, rows: Tensor, limits: _Limits) -> tuple[Tensor, Tensor]:
+        return minimize_in_box(
+            lambda u, some: loss_and_grad(u, rows[some]),
+            start,
+            torch.zeros_like(lower[0]),
+            torch.ones_like(lower[0]),
+            **limits._asdict(),
+        )
+
+    u, loss = search(start, searches.flatten(), _SCOUT)
+    place = loss.view(batch_size, -1).argmin(dim=-1, keepdim=True)
+    winner = searches.view(batch_size, -1).gather(-1, place).squeeze(-1)
+    best_u, least = search(u[winner], winner, _POLISH._replace(max_iter=max_iter))
     value = -least * spread
-    winner = searches.view(batch_size, -1).gather(-1, place.unsqueeze(-1)).squeeze(-1)
-    x = space.snap(space.from_unit(corner[winner] + u[winner] * scale[winner]))
+    x = space.snap(space.from_unit(corner[winner] + best_u * scale[winner]))
     if not space.discrete_dims:
         return x, value
     corners = torch.stack([lower.amin(0), (lower + width).amax(0)]).reshape(2, -1)
