@@ -27,6 +27,7 @@ WIDE_ORDERS = tuple(round(1024 * 2 ** (k / 2)) for k in range(1, 15))
 QUICK_ORDERS = (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 64, 128, 256, 1024, 4096)
 
 _PLD_MAX_EPSILON = 500.0
+_PLD_MAX_ROUNDS = 200_000  # Self-composition of dp_accounting takes minutes for millions.
 _MIN_DELTA = 1e-12  # Fourier transforms of doubles resolve nothing smaller.
 # Opacus' PRV accountant integrates numerically, which takes seconds to minutes outside these.
 _PRV_MIN_EPSILON = 0.05
@@ -52,9 +53,10 @@ def rdp_epsilon(groups: tuple[Charge, ...], delta: float) -> float:
 def pld_epsilon(groups: tuple[Charge, ...], delta: float) -> float:
     """Privacy loss distributions, discretised pessimistically by connecting the dots."""
     bound = _quick_bound(groups, delta)
-    if not 0.0 < bound < _PLD_MAX_EPSILON or delta < _MIN_DELTA:
+    rounds = sum(count for _, rate, count in groups if rate < 1.0)
+    feasible = 0.0 < bound < _PLD_MAX_EPSILON and delta >= _MIN_DELTA and rounds <= _PLD_MAX_ROUNDS
+    if not feasible:
         return rdp_epsilon(groups, delta)
-    rounds = sum(count for _, _, count in groups)
     fineness = max(1000.0, 40.0 * math.sqrt(rounds))
     interval = 2.0 ** math.floor(math.log2(bound / fineness))  # a power of 2: cached more often
     # Multipliers shrink as a federation goes on: with the smallest last, the composition of the
