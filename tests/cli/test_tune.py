@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 from torch_dpfts.cli import app
 from torch_dpfts.errors import InvalidInputError, StateError
 
-RUN = ["tune", "--sites", "2", "--rounds", "1", "--initial", "1", "--time-limit", "600"]
+SIZE = ["--sites", "2", "--rounds", "1", "--initial", "1"]
+RUN = ["tune", *SIZE, "--seed", "0", "--time-limit", "600"]
 
 
 def test_tune_writes_and_prints_what_it_found_and_goes_on(tmp_path: Path) -> None:
