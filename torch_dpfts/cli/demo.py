@@ -120,19 +120,23 @@ def _report(
 def _print_table(
     console: Console, results: dict[str, ArmResult], spec: FederationSpec, runs: int
 ) -> None:
+    from rich import box
     from rich.table import Table
 
     rounds = sorted({t for t in _ROUNDS_SHOWN if t < spec.num_rounds} | {spec.num_rounds})
-    table = Table(title=f"1 - AUC by round, mean (standard error) of {runs} runs", show_lines=True)
+    # Plain lines, so that eight columns fit a terminal of 80 characters.
+    title = f"1 - AUC by round, mean (standard error) of {runs} runs"
+    table = Table(title=title, box=box.SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("arm", no_wrap=True)
     for t in rounds:
         table.add_column(str(t), justify="right")
     for delta in (spec.delta, _SECOND_DELTA):
-        table.add_column(f"epsilon at\ndelta {delta:.2g}", justify="right")
+        table.add_column(f"epsilon\nδ={delta:.2g}", justify="right")
     for name, result in results.items():
         errors = result.standard_error.tolist()
         cells = [
-            f"{1 - float(result.mean[t]):.4f}" + (f"\n({errors[t]:.4f})" if runs > 1 else "")
+            f"{1 - float(result.mean[t]):.4f}"
+            + (f"\n({errors[t]:.4f})".replace("0.", ".") if runs > 1 else "")
             for t in rounds
         ]
         spent = [f"{value:.2f}" for value in result.epsilon.values()] or ["-", "-"]
