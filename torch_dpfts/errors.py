@@ -31,5 +31,9 @@ class StateError(DPFTSError, RuntimeError):
     """Saved state is missing, damaged, or belongs to another federation."""
 
 
+class RunError(DPFTSError, RuntimeError):
+    """A run of an experiment failed; the message names the arm, the seed and the cause."""
+
+
 class DPFTSWarning(UserWarning):
     """Category of every warning that this package issues."""

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
-from queue import Empty
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from torch_dpfts.federation import Objective, run_federation
+from torch_dpfts.parallel import run_jobs
 from torch_dpfts.privacy import epsilon_spent, round_charge
 from torch_dpfts.spec import FederationSpec
-
-_ticks: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,27 +63,26 @@ def run_arms(
         seeds: One run of each arm for each seed; equal seeds make paired runs.
         num_initial: Initial points of each agent.
         deltas: Where to report epsilon, beside ``spec.delta``.
-        processes: Worker processes, one thread each; ``None`` takes one for each core.
+        processes: Worker processes, one thread each; ``None`` takes one for each core, and 1
+            works in this process.
         on_round: Called with the arm's name whenever one of its runs has done a round.
 
     Raises:
         InvalidInputError: If an arm is unknown.
+        RunError: If a run fails; the message names arm and seed.
     """
     specs = {arm: spec.arm(arm) for arm in arms}
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager:
-        ticks = manager.Queue()
-        workers = processes or os.cpu_count() or 1
-        with ProcessPoolExecutor(
-            workers, context, initializer=_start_worker, initargs=(ticks,)
-        ) as pool:
-            runs = {
-                pool.submit(_one_run, arm, specs[arm], objective, seed, num_initial): (arm, seed)
-                for seed in seeds
-                for arm in specs
-            }
-            _watch(set(runs), ticks, on_round)
-            curves = {key: future.result() for future, key in runs.items()}
+    jobs = [
+        ((arm, seed), (specs[arm], objective, seed, num_initial)) for seed in seeds for arm in specs
+    ]
+    finished = run_jobs(
+        _one_run,
+        jobs,
+        processes=processes,
+        on_tick=lambda key: on_round(key[0]),
+        describe=lambda key: f"arm {key[0]}, seed {key[1]}",
+    )
+    curves = dict(finished)
     return {
         arm: ArmResult(
             specs[arm],
@@ -108,36 +101,14 @@ def planned_epsilon(spec: FederationSpec, deltas: Sequence[float]) -> dict[float
     return {delta: epsilon_spent(history, delta, spec.accountant) for delta in deltas}
 
 
-def _start_worker(ticks: Any) -> None:
-    global _ticks
-    _ticks = ticks
-    torch.set_num_threads(1)
-
-
 def _one_run(
-    arm: str, spec: FederationSpec, objective: Objective, seed: int, num_initial: int
+    spec: FederationSpec,
+    objective: Objective,
+    seed: int,
+    num_initial: int,
+    tick: Callable[[], None],
 ) -> Tensor:
     result = run_federation(
-        spec,
-        objective,
-        seed,
-        num_initial=num_initial,
-        progress=lambda round: _ticks.put(arm),
+        spec, objective, seed, num_initial=num_initial, progress=lambda round: tick()
     )
     return result.best_values.mean(dim=-1)
-
-
-def _watch(pending: set[Future[Tensor]], ticks: Any, on_round: Callable[[str], None]) -> None:
-    """Pass on the rounds that workers report until all are done; the first failure is raised."""
-    while pending:
-        done, pending = wait(pending, timeout=0.1, return_when=FIRST_COMPLETED)
-        for future in done:
-            if future.exception() is not None:
-                for other in pending:
-                    other.cancel()
-                future.result()
-        while True:
-            try:
-                on_round(ticks.get_nowait())
-            except Empty:
-                break
