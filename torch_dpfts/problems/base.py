@@ -17,6 +17,10 @@ class Problem(Protocol):
     A call evaluates ``n`` points for each of ``b`` agents at once: ``problem(X, agent_ids)``
     maps ``X`` of shape ``b x n x d``, in the user's units, and ``agent_ids`` of shape ``b``
     (int64) to values of shape ``b x n x 1`` with the dtype and the device of ``X``.
+
+    Two attributes are optional: ``score``, the name of a score from 0 to 1 if that is what the
+    values are, for tables that show one minus it; and ``spec_fields``, bounds and kinds of the
+    dimensions as fields of a :class:`~torch_dpfts.FederationSpec`.
     """
 
     @property

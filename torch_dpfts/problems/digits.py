@@ -34,6 +34,7 @@ class DigitsTable:
     Sobol sequence of configurations. They are deterministic and smoother than the truth.
 
     Attributes:
+        score: What the values are, ``"accuracy"``.
         bounds: Bounds of the hyperparameters, ``2 x 6``, float64.
         spec_fields: What a :class:`~torch_dpfts.FederationSpec` needs to know of the space.
 
@@ -45,6 +46,7 @@ class DigitsTable:
     """
 
     name = "digits"
+    score = "accuracy"
     dim = len(NAMES)
     num_agents = NUM_SITES
     optimal_values: Tensor | None = None

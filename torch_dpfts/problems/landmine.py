@@ -36,6 +36,7 @@ class Landmine:
             using the table.
 
     Attributes:
+        score: What the values are, ``"AUC"``.
         bounds: Bounds of C and gamma, ``2 x 2``, float64.
         optimal_values: The largest AUC in each agent's table, ``29``, float64; also with
             ``data``, where a fit may exceed it a little.
@@ -54,6 +55,7 @@ class Landmine:
     """
 
     name = "landmine"
+    score = "AUC"
     num_agents = NUM_TASKS
     dim = 2
 
