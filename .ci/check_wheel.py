@@ -29,7 +29,7 @@ def main(checkout: Path, wheel: Path) -> None:
     }
     source = {
         path.relative_to(checkout).as_posix(): path.read_bytes()
-        for pattern in ("**/*.py", "py.typed", "problems/data/*.npz")
+        for pattern in ("**/*.py", "py.typed", "benchmark/settings/*.toml", "problems/data/*.npz")
         for path in (checkout / "torch_dpfts").glob(pattern)
     }
     difference = {

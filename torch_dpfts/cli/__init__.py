@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from torch_dpfts import __version__
-from torch_dpfts.cli import demo, deploy, privacy, serve, site, tune
+from torch_dpfts.cli import benchmark, demo, deploy, privacy, serve, site, tune
 from torch_dpfts.errors import DPFTSError
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ def _common(
 
 
 demo.register(app)
+benchmark.register(app)
 privacy.register(app)
 site.register(app)
 serve.register(app)
