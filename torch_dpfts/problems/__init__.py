@@ -2,7 +2,8 @@
 
 from torch_dpfts.problems.base import Problem
 from torch_dpfts.problems.digits import DigitsTable
+from torch_dpfts.problems.gp_functions import GPFunctions
 from torch_dpfts.problems.landmine import Landmine
 from torch_dpfts.problems.per_agent import PerAgent
 
-__all__ = ["DigitsTable", "Landmine", "PerAgent", "Problem"]
+__all__ = ["DigitsTable", "GPFunctions", "Landmine", "PerAgent", "Problem"]
