@@ -76,6 +76,16 @@ class ArmSummary:
         """The arm and its swept values."""
         return variant_name(self.arm, self.swept)
 
+    @property
+    def is_private(self) -> bool:
+        """Whether something is shared, with noise."""
+        return self.spec.shares and self.spec.is_private
+
+    @property
+    def epsilon_bound(self) -> float:
+        """Epsilon for print: an upper bound stays one when it is rounded upwards."""
+        return math.ceil(self.epsilon * 100) / 100
+
 
 @dataclass(frozen=True, eq=False)
 class Summary:

@@ -12,10 +12,12 @@ import torch
 from torch_dpfts.benchmark.configuration import BenchmarkSettings
 from torch_dpfts.benchmark.statistics import RESAMPLES, Estimate, standard_error
 from torch_dpfts.benchmark.summary import PRIVACY, ArmSummary, Comparison, Summary
+from torch_dpfts.benchmark.variants import variant_name
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 _ROLES: dict[str, Callable[[ArmSummary], Comparison | None]] = {
     "control": lambda arm: arm.control,
@@ -87,7 +89,8 @@ def print_summary(console: Console, summary: Summary) -> None:
     table = _table("arm", *summary.settings.rounds_reported, "epsilon")
     for arm in summary.arms:
         cells = [f"{mean}\n{error}" for mean, error in _value_cells(summary, arm)]
-        table.add_row(Text(arm.name), *cells, epsilon_text(summary, arm))
+        epsilon = epsilon_text(summary, arm).replace(" ", "\n")
+        table.add_row(_stacked(arm), *cells, epsilon)
     console.print(table)
     for role, comparison in _ROLES.items():
         found = [(arm, other) for arm in summary.arms if (other := comparison(arm)) is not None]
@@ -116,7 +119,7 @@ def _print_comparison(
         cells.append("\n".join(_estimate_cells(other.gain, places, "+")))
         if other.regret_ratio is not None and with_regret:
             cells.append("\n".join(_estimate_cells(other.regret_ratio)))
-        table.add_row(Text(arm.name), *map(Text, cells), _reached(other))
+        table.add_row(_stacked(arm), *map(Text, cells), _reached(other))
     console.print(table)
 
 
@@ -129,6 +132,13 @@ def _table(*columns: Any) -> Table:
         is_name = column == "arm"
         table.add_column(str(column), justify="left" if is_name else "right", no_wrap=not is_name)
     return table
+
+
+def _stacked(arm: ArmSummary) -> Text:
+    from rich.text import Text
+
+    values = (variant_name("", {key: value}).strip(" []") for key, value in arm.swept.items())
+    return Text("\n".join([arm.arm, *values]), overflow="fold")
 
 
 def header(summary: Summary) -> list[str]:
@@ -170,8 +180,7 @@ def epsilon_text(summary: Summary, arm: ArmSummary) -> str:
     if math.isinf(arm.epsilon):
         return "inf"
     several = len({other.spec.delta for other in summary.arms}) > 1
-    # An upper bound stays one when it is rounded upwards.
-    text = f"{math.ceil(arm.epsilon * 100) / 100:.2f}"
+    text = f"{arm.epsilon_bound:.2f}"
     return f"{text} (δ={arm.spec.delta:.2g})" if several else text
 
 

@@ -94,10 +94,10 @@ def _print_names() -> None:
 
 
 def _write(summary: Summary, folder: Path) -> list[str]:
-    from torch_dpfts.benchmark import markdown
+    from torch_dpfts.benchmark import markdown, write_plots
 
     (folder / "table.md").write_text(markdown(summary), "utf-8")
-    return ["runs.jsonl", "table.md"]
+    return ["runs.jsonl", "table.md", *write_plots(summary, folder)]
 
 
 def _print(summary: Summary, as_json: bool) -> None:
