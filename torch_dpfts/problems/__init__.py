@@ -5,5 +5,14 @@ from torch_dpfts.problems.digits import DigitsTable
 from torch_dpfts.problems.gp_functions import GPFunctions
 from torch_dpfts.problems.landmine import Landmine
 from torch_dpfts.problems.per_agent import PerAgent
+from torch_dpfts.problems.shifted import SHIFTED_FUNCTIONS, ShiftedFunctions
 
-__all__ = ["DigitsTable", "GPFunctions", "Landmine", "PerAgent", "Problem"]
+__all__ = [
+    "SHIFTED_FUNCTIONS",
+    "DigitsTable",
+    "GPFunctions",
+    "Landmine",
+    "PerAgent",
+    "Problem",
+    "ShiftedFunctions",
+]
