@@ -6,6 +6,7 @@ from torch_dpfts.problems.gp_functions import GPFunctions
 from torch_dpfts.problems.landmine import Landmine
 from torch_dpfts.problems.per_agent import PerAgent
 from torch_dpfts.problems.shifted import SHIFTED_FUNCTIONS, ShiftedFunctions
+from torch_dpfts.problems.watch import Watch
 
 __all__ = [
     "SHIFTED_FUNCTIONS",
@@ -15,4 +16,5 @@ __all__ = [
     "PerAgent",
     "Problem",
     "ShiftedFunctions",
+    "Watch",
 ]

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from torch_dpfts import checks
-from torch_dpfts.features import SharedFeatures
 from torch_dpfts.problems.base import check_query
 from torch_dpfts.rng import derived_generator, derived_seed
 
@@ -76,22 +75,27 @@ class GPFunctions:
         self.shared = checks.real("shared", shared, minimum=0.0, maximum=1.0)
         self.seed = checks.integer("seed", seed)
         self.bounds = torch.tensor([[0.0] * self.dim, [1.0] * self.dim], dtype=torch.float64)
-        self._features = SharedFeatures(self._frequencies())
+        self._frequencies = self._draw_frequencies()  # K x d
         generator = derived_generator(self.seed, "gp functions")
-        size = (self.num_agents + 1, self._features.num_outputs)
+        size = (self.num_agents + 1, 2 * _NUM_FREQUENCIES)
         common, private = torch.randn(size, generator=generator, dtype=torch.float64).split(
             [1, self.num_agents]
         )
         # num_agents x 2K, the sines' weights first
         self._weights = self.shared**0.5 * common + (1 - self.shared) ** 0.5 * private
 
-    def _frequencies(self) -> Tensor:
+    def _draw_frequencies(self) -> Tensor:
         # The generator of a Sobol sequence takes 32 bits of a seed.
         sobol = SobolEngine(
             self.dim, scramble=True, seed=derived_seed(self.seed, "gp frequencies") % 2**32
         )
         uniforms = sobol.draw(_NUM_FREQUENCIES, dtype=torch.float64).clamp(2.0**-33, 1 - 2.0**-33)
         return torch.special.ndtri(uniforms) / self.lengthscale
+
+    def _features(self, X: Tensor) -> Tensor:
+        """Sines and then cosines, ``... x 2K``, of unit norm."""
+        angles = X @ self._frequencies.mT
+        return torch.cat([angles.sin(), angles.cos()], dim=-1) * _NUM_FREQUENCIES**-0.5
 
     def __call__(self, X: Tensor, agent_ids: Tensor) -> Tensor:
         """Evaluate the agents' functions.
@@ -139,7 +143,7 @@ class GPFunctions:
 
     def _newton_step(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Move each point ``N x starts x d`` uphill in the cube; also the values before."""
-        frequencies = self._features.frequencies  # K x d
+        frequencies = self._frequencies
         on_sine, on_cosine = self._weights.unsqueeze(-2).chunk(2, dim=-1)  # N x 1 x K
         sine, cosine = self._features(X).chunk(2, dim=-1)  # N x starts x K
         height = on_sine * sine + on_cosine * cosine

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from torch_dpfts import checks
 from torch_dpfts.problems.base import check_query
-from torch_dpfts.problems.bilinear import BilinearTable
 from torch_dpfts.problems.landmine_svm import NUM_TASKS, SCORERS, LandmineSVM
+from torch_dpfts.problems.multilinear import MultilinearTable
 
 BOUNDS = ((1e-4, 1e-2), (10.0, 10.0))
 
@@ -86,9 +86,9 @@ class Landmine:
         return self._auc(points, agent_ids.cpu()).to(X)
 
 
-def _load_table(scorer: str) -> BilinearTable:
+def _load_table(scorer: str) -> MultilinearTable:
     resource = files("torch_dpfts.problems") / "data" / "landmine.npz"
     with resource.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
         grid = torch.from_numpy(content["C"]), torch.from_numpy(content["gamma"])
         counts = content[scorer]  # num_agents x I x J
-    return BilinearTable(grid, torch.from_numpy(counts / np.iinfo(counts.dtype).max))
+    return MultilinearTable(grid, torch.from_numpy(counts / np.iinfo(counts.dtype).max))
