@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -148,6 +149,7 @@ def _serve(connection: Connection, function: Callable[..., Any]) -> None:
     # Ctrl-C reaches every process of the terminal; the first one ends the others.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
     def send(kind: str, content: Any = None) -> None:
         connection.send_bytes(pickle.dumps((kind, content)))
@@ -160,6 +162,14 @@ def _serve(connection: Connection, function: Callable[..., Any]) -> None:
                 send(_DONE, function(*arguments, lambda: send(_TICK)))
             except Exception as error:
                 send(_FAILED, (*_describe(error), _portable(error)))
+
+
+def _end_with_parent() -> None:
+    # A parent that is killed cannot end its children, and a job may take hours to its next tick.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _describe(error: Exception) -> tuple[str, str]:
