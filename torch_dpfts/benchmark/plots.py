@@ -128,10 +128,11 @@ def plot_sharing_gain(summary: Summary) -> Figure | None:
     for place, field in zip(axes, fields, strict=True):
         of_field = [arm for arm in compared if field in arm.swept]
         as_epsilon = field in _TRADES and all(arm.is_private for arm in of_field)
+        places = _places([arm.swept[field] for arm in of_field])
         for name, rest, arms in _lines(of_field, field):
             if as_epsilon:
                 arms.sort(key=lambda arm: arm.epsilon)
-            x = [arm.epsilon if as_epsilon else _coordinate(arm.swept[field]) for arm in arms]
+            x = [arm.epsilon if as_epsilon else places[str(arm.swept[field])] for arm in arms]
             gains = [arm.control.gain for arm in arms if arm.control is not None]
             means = [float(gain.value[-1]) for gain in gains]
             limits = [gain.interval[:, -1].nan_to_num(nan=float(gain.value[-1])) for gain in gains]
@@ -141,7 +142,7 @@ def plot_sharing_gain(summary: Summary) -> Figure | None:
             ]
             place.errorbar(x, means, errors, **_MARKS, label=variant_name(name, rest))
         if not as_epsilon:
-            place.set_xticks(_unique(_coordinate(arm.swept[field]) for arm in of_field))
+            place.set_xticks(list(places.values()), list(places))
         place.axhline(0, color="black", linewidth=0.8)
         label = f"epsilon, by {field}" if as_epsilon else field
         place.set(xlabel=label, ylabel=f"gain over the control, round {last}")
@@ -206,5 +207,8 @@ def _color(summary: Summary, name: str) -> str:
     return f"C{list(summary.settings.arms).index(name)}"
 
 
-def _coordinate(value: Any) -> Any:
-    return value if isinstance(value, int | float) and math.isfinite(value) else str(value)
+def _places(values: Sequence[Any]) -> dict[str, float]:
+    """Where swept values stand on an axis: numbers at their place, others in their order."""
+    if all(isinstance(value, int | float) for value in values):
+        return {str(value): value for value in values}
+    return {str(value): place for place, value in enumerate(_unique(values))}

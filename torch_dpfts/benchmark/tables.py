@@ -70,7 +70,7 @@ def _markdown_comparison(
 
 
 def _markdown_row(*cells: str) -> list[str]:
-    return [f"| {' | '.join(cells)} |"]
+    return ["| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"]
 
 
 def print_summary(console: Console, summary: Summary) -> None:
