@@ -12,6 +12,7 @@ from sphinx.util.inventory import InventoryFile
 PACKAGES = (
     "torch_dpfts",
     "torch_dpfts.acquisition",
+    "torch_dpfts.benchmark",
     "torch_dpfts.privacy",
     "torch_dpfts.problems",
     "torch_dpfts.tune",

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from torch_dpfts.benchmark import BenchmarkSettings, shipped_settings
+from torch_dpfts.benchmark.variants import expand
 from torch_dpfts.errors import InvalidInputError
 
 TEXT = """
@@ -108,15 +110,17 @@ def test_a_missing_file_is_refused_and_the_shipped_ones_are_named(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", shipped_settings())
-def test_shipped_settings_hold_one_valid_benchmark_each(name: str) -> None:
-    from importlib.resources import files
+def test_shipped_settings_can_be_run(name: str) -> None:
+    settings = BenchmarkSettings.load(name)
+    assert {variant.arm for variant in expand(settings)} == settings.arms.keys()
+    assert set(settings.seeds) == set(range(20))
 
-    text = files("torch_dpfts.benchmark").joinpath("settings", f"{name}.toml").read_text()
-    try:
-        shipped = BenchmarkSettings.load(name)
-    except InvalidInputError as error:
-        pytest.skip(str(error)) if "cannot be imported" in str(error) else pytest.fail(str(error))
-    assert shipped == BenchmarkSettings.from_toml(text, name)
+
+def test_the_example_of_the_guide_can_be_run() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guide.md"
+    (text,) = re.findall(r"```toml\n(problem.*?)```", guide.read_text("utf-8"), flags=re.DOTALL)
+    names = [variant.name for variant in expand(BenchmarkSettings.from_toml(text))]
+    assert names[:2] == ["ts", "averaged [noise_multiplier=1]"]
 
 
 def test_a_file_in_a_folder_is_named_after_itself(tmp_path: Path) -> None:
