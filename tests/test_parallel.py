@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +15,7 @@ import torch
 from torch_dpfts.errors import InvalidInputError, RunError
 from torch_dpfts.parallel import run_jobs
 
+ROOT = Path(__file__).parents[1]
 Tick = Callable[[], None]
 
 
@@ -80,3 +85,25 @@ def test_what_cannot_be_sent_is_refused() -> None:
 def test_a_number_of_processes_is_positive() -> None:
     with pytest.raises(InvalidInputError, match="processes must be at least 1, got 0"):
         list(run_jobs(work, [], processes=0))
+
+
+def rest(seconds: float, tick: Tick) -> None:
+    tick()
+    time.sleep(seconds)
+
+
+def test_no_process_outlives_one_that_is_killed() -> None:
+    code = """
+from tests.test_parallel import rest
+from torch_dpfts.parallel import run_jobs
+jobs = [(n, (600.0,)) for n in range(2)]
+list(run_jobs(rest, jobs, processes=2, on_tick=lambda key: print(key, flush=True)))
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout is not None
+    assert {process.stdout.readline() for _ in range(2)} == {"0\n", "1\n"}
+    process.kill()
+    process.communicate(timeout=60)  # returns when the last process has closed its output
+    assert process.returncode == -signal.SIGKILL

@@ -147,23 +147,18 @@ def test_an_error_is_one_line(tmp_path: Path) -> None:
     assert run.stderr.startswith(f"dpfts: {path}: problem 'no_such_module:Mine' cannot be imported")
 
 
-def start(tmp_path: Path) -> tuple[list[str], subprocess.Popen[str], Path]:
-    """A run of six of which three end; the others would take ten minutes."""
+def test_ctrl_c_leaves_what_is_done(tmp_path: Path) -> None:
+    # Of six runs three end; the others would take ten minutes.
     (tmp_path / "mine.py").write_text(OWN)
-    command = [*MAIN, write(tmp_path, "mine:Mine"), "--processes", "2"]
+    command = [*MAIN, write(tmp_path, "mine:Mine"), "--processes"]
     process = subprocess.Popen(
-        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*command, "2"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     runs = tmp_path / "dpfts-benchmark" / "mine" / "runs.jsonl"
     deadline = time.monotonic() + 120
     while not runs.exists() or runs.read_bytes().count(b"\n") < 3:
         assert time.monotonic() < deadline, "no runs in time"
         time.sleep(0.1)
-    return command, process, runs
-
-
-def test_ctrl_c_leaves_what_is_done(tmp_path: Path) -> None:
-    command, process, runs = start(tmp_path)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -171,13 +166,8 @@ def test_ctrl_c_leaves_what_is_done(tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert [json.loads(line)["seed"] for line in runs.read_text().splitlines()] == [0, 0, 0]
     (tmp_path / "mine.py").write_text(OWN.replace("600", "0"))
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=True)
+    again = subprocess.run(
+        [*command, "1"], cwd=tmp_path, capture_output=True, timeout=120, check=True
+    )
     assert b"Against the control" in again.stdout
     assert len(runs.read_text().splitlines()) == 6
-
-
-def test_no_process_outlives_a_kill(tmp_path: Path) -> None:
-    _, process, _ = start(tmp_path)
-    process.kill()
-    process.communicate(timeout=60)  # returns when the last process has closed its stderr
-    assert process.returncode == -signal.SIGKILL

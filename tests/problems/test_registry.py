@@ -26,6 +26,13 @@ def test_a_problem_is_made_with_its_settings() -> None:
     assert made.scorer == "probability"
 
 
+def test_scores_from_0_to_1_have_a_name() -> None:
+    names = {
+        name: getattr(make_problem(name, {}), "score", None) for name in ("landmine", "digits")
+    }
+    assert names == {"landmine": "AUC", "digits": "accuracy"}
+
+
 def test_a_problem_of_ones_own_by_module_and_factory() -> None:
     name = "tests.benchmark.valley:Valley"
     assert is_drawn_by_seed(name)

@@ -34,8 +34,8 @@ def run_benchmark(
 ) -> list[Run]:
     """Run every arm with every seed; the same call again goes on where it stopped.
 
-    Runs are seeded, hence not private. At each seed all arms have the same initial points and,
-    where the problem is drawn, the same functions.
+    Runs are seeded, hence not private. At each seed all arms have the same functions, where the
+    problem is drawn, and arms with the same sub-regions have the same initial points.
 
     Args:
         settings: The benchmark.
