@@ -8,24 +8,24 @@ federated visual classification", 2019).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from torch_dpfts import checks
 from torch_dpfts.errors import InvalidInputError
+from torch_dpfts.problems.cnn import Batch, SmallCNN, batches
 from torch_dpfts.rng import derived_generator
 
 BATCH_SIZES = (8, 16, 32, 64)
 OPTIMIZERS = ("adam", "rmsprop", "sgd")
 NUM_EPOCHS = 20
 _CLASSES = 10
-
-Batch = tuple[Tensor, Tensor]
+_SIZE = 8  # pixels
 
 
 class DigitsCNN:
@@ -83,65 +83,30 @@ class DigitsCNN:
             config: The hyperparameters.
             report: Called with that accuracy after every epoch.
         """
-        train, (images, labels) = self.data()
+        train, validation = self.data()
         generator = derived_generator(self.seed, "train", self.site)
-        network = _Network(int(config["width"]), generator)
+        network = SmallCNN(int(config["width"]), _SIZE, _CLASSES, generator)
         optimizer = _optimizer(network, config)
         accuracy = 0.0
         for _ in range(NUM_EPOCHS):
-            for batch, target in _batches(train, int(config["batch_size"]), generator):
+            for batch, target in batches(train, int(config["batch_size"]), generator):
                 optimizer.zero_grad()
                 logits = network(batch, float(config["dropout"]), generator)
                 F.cross_entropy(logits, target).backward()
                 optimizer.step()
-            with torch.no_grad():
-                accuracy = float((network(images).argmax(-1) == labels).double().mean())
+            accuracy = network.accuracy(validation)
             if report is not None:
                 report(accuracy)
         return accuracy
 
 
-class _Network(nn.Module):
-    """Two convolutions and a linear layer; every draw comes from an explicit generator."""
-
-    def __init__(self, width: int, generator: torch.Generator) -> None:
-        super().__init__()
-        self.first = _parameter((width, 1, 3, 3), generator)
-        self.second = _parameter((2 * width, width, 3, 3), generator)
-        self.head = _parameter((_CLASSES, 8 * width), generator)
-        self.first_bias = nn.Parameter(torch.zeros(width))
-        self.second_bias = nn.Parameter(torch.zeros(2 * width))
-        self.head_bias = nn.Parameter(torch.zeros(_CLASSES))
-
-    def forward(
-        self, x: Tensor, dropout: float = 0.0, generator: torch.Generator | None = None
-    ) -> Tensor:
-        x = F.max_pool2d(F.relu(F.conv2d(x, self.first, self.first_bias, padding=1)), 2)
-        x = F.max_pool2d(F.relu(F.conv2d(x, self.second, self.second_bias, padding=1)), 2)
-        x = x.flatten(1)
-        if dropout > 0:
-            x = x * (torch.rand(x.shape, generator=generator) >= dropout) / (1 - dropout)
-        return F.linear(x, self.head, self.head_bias)
-
-
-def _parameter(shape: tuple[int, ...], generator: torch.Generator) -> nn.Parameter:
-    fan_in = shape[1] * (shape[2] * shape[3] if len(shape) == 4 else 1)
-    return nn.Parameter(torch.randn(shape, generator=generator) * (2 / fan_in) ** 0.5)
-
-
-def _optimizer(network: nn.Module, config: Mapping[str, Any]) -> torch.optim.Optimizer:
+def _optimizer(network: SmallCNN, config: Mapping[str, Any]) -> torch.optim.Optimizer:
     lr, decay = float(config["lr"]), float(config["weight_decay"])
     name = checks.choice("optimizer", config["optimizer"], OPTIMIZERS)
     if name == "sgd":
         return torch.optim.SGD(network.parameters(), lr, momentum=0.9, weight_decay=decay)
     kind = torch.optim.AdamW if name == "adam" else torch.optim.RMSprop
     return kind(network.parameters(), lr, weight_decay=decay)
-
-
-def _batches(data: Batch, size: int, generator: torch.Generator) -> Iterator[Batch]:
-    images, labels = data
-    for rows in torch.randperm(len(labels), generator=generator).split(size):
-        yield images[rows], labels[rows]
 
 
 @cache
