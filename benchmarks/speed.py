@@ -55,17 +55,18 @@ def fleet_ms(arm: str, runs: int, rounds: int) -> float:
     return 1e3 * total / (runs * rounds * problem.num_agents)
 
 
-def filled_agent(n: int, d: int) -> tuple[Agent, Callable[[Tensor], Tensor]]:
-    """An agent with n observations, of Branin in 2 dimensions and else of Hartmann in 6."""
+Case = tuple[Agent, Tensor, Callable[[Tensor], Tensor]]
+
+
+def case(n: int, d: int) -> Case:
+    """An agent, n points and the objective: Branin in 2 dimensions, else Hartmann in 6."""
     problem = (Branin(negate=True) if d == 2 else Hartmann(dim=6, negate=True)).double()
     agent = make_agent(problem, seed=0)
-    X = agent.initial_points(n)
 
     def objective(X: Tensor) -> Tensor:
         return problem(X).unsqueeze(-1)
 
-    agent.observe(X, objective(X))
-    return agent, objective
+    return agent, agent.initial_points(n), objective
 
 
 def agent_seconds(n: int, d: int, repeats: int) -> tuple[float, float]:
@@ -73,7 +74,8 @@ def agent_seconds(n: int, d: int, repeats: int) -> tuple[float, float]:
 
     A refit comes when the data have grown by a fifth, so each iteration bears 5 / n of it.
     """
-    agent, objective = filled_agent(n, d)
+    agent, X, objective = case(n, d)
+    agent.observe(X, objective(X))
     agent.suggest()  # makes the factor, once after each refit
 
     def iteration() -> None:
@@ -92,8 +94,8 @@ def agent_seconds(n: int, d: int, repeats: int) -> tuple[float, float]:
 
 def plain_seconds(n: int, d: int, repeats: int) -> float:
     """Seconds of an iteration of the plain BoTorch loop on the same data."""
-    agent, objective = filled_agent(n, d)
-    X, Y, bounds = agent.X, agent.Y, agent.spec.bounds_tensor()
+    agent, X, objective = case(n, d)
+    Y, bounds = objective(X), agent.spec.bounds_tensor()
     torch.manual_seed(0)  # noqa: TID251  BoTorch's loop draws from the global generator
 
     def iteration() -> None:
@@ -148,7 +150,10 @@ def _stream(N: int, M: int, P: int, pipe: Any) -> None:
     taken = seconds(
         lambda: NoisyRegionAggregator(spec).aggregate(1, chunks(), noise=SeededNoise(0))
     )
-    pipe.send((taken, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+    # Not getrusage, which counts the parent's memory too.
+    status = Path("/proc/self/status").read_text()
+    peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    pipe.send((taken, int(peak.split()[1]) / 1024))
 
 
 def stream(N: int, M: int = 256, P: int = 16) -> tuple[float, float]:
@@ -183,21 +188,30 @@ def accounting_s() -> float:
 
 
 def start_up(repeats: int) -> Figures:
-    """Seconds that ``import torch_dpfts`` adds to botorch's, and of ``dpfts --help``."""
+    """Seconds that our imports add to botorch's, and of ``dpfts --help``.
+
+    Names are looked up when first used, so ``names`` also counts the first use of three.
+    """
     program = (
-        "import time, botorch; s = time.process_time(); import torch_dpfts; "
-        "from torch_dpfts import Agent, Server, run_federation; print(time.process_time() - s)"
+        "import time, botorch; t = time.process_time; a = t(); import torch_dpfts; b = t(); "
+        "from torch_dpfts import Agent, Server, run_federation; print(b - a, t() - a)"
     )
     command = [sys.executable, "-c", "from torch_dpfts.cli import main; main()", "--help"]
-    added, helped = [], []
+    added, named, helped = [], [], []
     for _ in range(repeats):
         output = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
-        added.append(float(output.stdout))
+        plain, names = map(float, output.stdout.split())
+        added.append(plain)
+        named.append(names)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         helped.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return {"import": statistics.median(added), "help": statistics.median(helped)}
+    return {
+        "import": statistics.median(added),
+        "names": statistics.median(named),
+        "help": statistics.median(helped),
+    }
 
 
 def measure(quick: bool) -> Figures:
@@ -228,6 +242,7 @@ def measure(quick: bool) -> Figures:
         "message_bytes": codec["bytes"],
         "message_us": codec["us"],
         "import_s": start["import"],
+        "import_and_first_names_s": start["names"],
         "help_s": start["help"],
     }
 

@@ -112,6 +112,19 @@ def test_repeats_are_rare() -> None:
     assert (gaps < 5e-3).sum() <= 5
 
 
+def test_in_many_dimensions_it_is_the_acquisition_function_too() -> None:
+    bounds = torch.tensor([[-1.0] * 5, [3.0] * 5], dtype=torch.float64)
+    agent = Agent(FederationSpec.ts(bounds=bounds, num_agents=1, num_rounds=1), 0, seed=0)
+    X = agent.initial_points(12)
+    agent.observe(X, -(X - 0.3).square().sum(-1, keepdim=True))
+    seed = derived_seed(agent._fleet.seeds[0], "suggest", 12)
+    acqf = FederatedThompsonSampling(agent.model, seed=seed)
+    assert acqf.incumbents().shape == (3, 5)
+    torch.testing.assert_close(
+        agent.suggest(), optimize_acqf_per_region(acqf, bounds, seed=seed)[0]
+    )
+
+
 def test_a_mean_message_is_the_posterior_mean() -> None:
     agent = trained()
     spec = agent.spec

@@ -28,7 +28,7 @@ def starts(n: int, d: int) -> Tensor:
 def test_it_finds_what_scipy_finds(problem: BaseTestProblem) -> None:
     f, d = on_the_cube(problem.double()), problem.dim
     zero, one = torch.zeros(d, dtype=torch.float64), torch.ones(d, dtype=torch.float64)
-    x, values = minimize_in_box(f, starts(30, d), zero, one, max_iter=200, first_step=0.05)
+    x, values = minimize_in_box(f, starts(30, d), zero, one, max_evals=200, first_step=0.05)
     assert torch.equal(f(x, torch.arange(30))[0], values)
 
     def single(u: np.ndarray) -> tuple[float, np.ndarray]:
@@ -52,7 +52,7 @@ def test_minima_on_faces_and_in_corners() -> None:
 
     x, _ = minimize_in_box(
         f, torch.full((3, 2), 0.5).double(), torch.zeros(2), torch.ones(2),
-        max_iter=50, first_step=0.1,
+        max_evals=50, first_step=0.1,
     )  # fmt: skip
     torch.testing.assert_close(x, target.clamp(0, 1), atol=1e-5, rtol=0)
 
@@ -61,9 +61,9 @@ def test_a_result_does_not_depend_on_the_batch() -> None:
     f = on_the_cube(Hartmann(dim=3).double())
     x0 = starts(8, 3)
     zero, one = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
-    together, _ = minimize_in_box(f, x0, zero, one, max_iter=40, first_step=0.05)
+    together, _ = minimize_in_box(f, x0, zero, one, max_evals=40, first_step=0.05)
     for i in range(8):
-        alone, _ = minimize_in_box(f, x0[i : i + 1], zero, one, max_iter=40, first_step=0.05)
+        alone, _ = minimize_in_box(f, x0[i : i + 1], zero, one, max_evals=40, first_step=0.05)
         torch.testing.assert_close(alone[0], together[i], atol=1e-10, rtol=0)
 
 
@@ -75,7 +75,7 @@ def test_a_value_that_is_not_finite_stops_that_problem_alone() -> None:
 
     x, values = minimize_in_box(
         f, torch.full((2, 2), 0.9).double(), torch.zeros(2), torch.ones(2),
-        max_iter=30, first_step=0.1,
+        max_evals=30, first_step=0.1,
     )  # fmt: skip
     assert torch.equal(x[0], torch.full((2,), 0.9).double())
     assert float(values[1]) < 1e-8
@@ -90,7 +90,7 @@ def test_badly_scaled_variables_are_not_given_up() -> None:
 
     x, _ = minimize_in_box(
         f, torch.zeros(1, 2).double(), torch.zeros(2), torch.ones(2),
-        max_iter=60, first_step=0.5,
+        max_evals=60, first_step=0.5,
     )  # fmt: skip
     torch.testing.assert_close(x, torch.full((1, 2), 0.7).double(), atol=1e-3, rtol=0)
 
@@ -104,7 +104,7 @@ def test_problems_that_are_done_are_not_evaluated_again() -> None:
         return f(x, rows)
 
     zero, one = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
-    minimize_in_box(counting, starts(40, 3), zero, one, max_iter=100, first_step=0.05)
+    minimize_in_box(counting, starts(40, 3), zero, one, max_evals=100, first_step=0.05)
     assert seen[0] == 40
     assert sum(seen) < 0.7 * 40 * len(seen)
 
@@ -114,6 +114,6 @@ def test_a_function_of_the_whole_batch_can_be_used() -> None:
     x0 = starts(5, 3)
     zero, one = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
     everything = on_whole_batch(lambda x: f(x, torch.arange(5)), x0)
-    adapted = minimize_in_box(everything, x0, zero, one, max_iter=30, first_step=0.05)
-    plain = minimize_in_box(f, x0, zero, one, max_iter=30, first_step=0.05)
+    adapted = minimize_in_box(everything, x0, zero, one, max_evals=30, first_step=0.05)
+    plain = minimize_in_box(f, x0, zero, one, max_evals=30, first_step=0.05)
     torch.testing.assert_close(adapted, plain)

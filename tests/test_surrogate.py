@@ -99,7 +99,7 @@ def test_of_many_observations_an_even_subset_is_fitted() -> None:
     few.set_train_data(X[:, ::3], few.train_targets[:, ::3], strict=False)
     few.train_inputs = (many.eval().train_inputs[0][:, ::3],)
     for fitted, expected in zip(
-        fit_model(many, max_iter=1), fit_model(few, max_iter=1), strict=True
+        fit_model(many, max_evals=1), fit_model(few, max_evals=1), strict=True
     ):
         torch.testing.assert_close(fitted, expected)
     assert many.train_inputs[0].shape[-2] == 2001

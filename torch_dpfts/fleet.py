@@ -22,7 +22,7 @@ from torch_dpfts.acquisition.functions import (
 )
 from torch_dpfts.acquisition.optimize import maximize_per_region
 from torch_dpfts.acquisition.paths import draw_posterior_path
-from torch_dpfts.acquisition.thompson import draw_coin
+from torch_dpfts.acquisition.thompson import draw_coin, num_incumbents
 from torch_dpfts.covariance import FactoredCovariance
 from torch_dpfts.errors import StateError
 from torch_dpfts.features import SharedFeatures
@@ -173,11 +173,19 @@ class Fleet:
         whole = RegionGrid([1] * self.spec.dim, self.bounds.dtype, self.bounds.device)
         if self.space.discrete_dims:
             path = draw_posterior_path(self.model(rows), generators)
-            return self._maximise(Autograd(path, len(rows), self.space), whole, seeds)
+            functions: FunctionBatch = Autograd(path, len(rows), self.space)
+            return self._maximise(functions, whole, seeds, self._incumbents(rows))
         covariance = self._factored_covariance()
         covariance = covariance if len(rows) == len(self) else covariance[rows]
         y = standardized(self.Y[rows]).squeeze(-1)
-        return self._maximise(PosteriorDraws(covariance, y, generators), whole, seeds)
+        functions = PosteriorDraws(covariance, y, generators)
+        return self._maximise(functions, whole, seeds, self._incumbents(rows))
+
+    def _incumbents(self, rows: Tensor) -> Tensor:
+        """The best points so far, in the cube, ``b x k x d``: searches start there too."""
+        k = num_incumbents(self.num_observations, self.spec.dim)
+        best = self.Y[rows].squeeze(-1).topk(k, dim=-1).indices
+        return self.space.to_unit(self.X[rows].take_along_dim(best.unsqueeze(-1), dim=-2))
 
     def _factored_covariance(self) -> FactoredCovariance:
         """The covariances of all observations.
@@ -202,8 +210,15 @@ class Fleet:
         functions = BroadcastFunctions(self.features, self.grid, vectors)
         return self._maximise(functions, self.grid, seeds)
 
-    def _maximise(self, functions: FunctionBatch, grid: RegionGrid, seeds: Sequence[int]) -> Tensor:
-        return maximize_per_region(functions, grid, self.space, seeds).x.unsqueeze(-2)
+    def _maximise(
+        self,
+        functions: FunctionBatch,
+        grid: RegionGrid,
+        seeds: Sequence[int],
+        incumbents: Tensor | None = None,
+    ) -> Tensor:
+        best = maximize_per_region(functions, grid, self.space, seeds, incumbents=incumbents)
+        return best.x.unsqueeze(-2)
 
     def contribute(self, round: int) -> Tensor:
         """Compute what each agent sends for a round, ``b x M``."""

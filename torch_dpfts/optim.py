@@ -16,7 +16,8 @@ from torch import Tensor
 ValueAndGrad = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 _ARMIJO = 1e-4
-_BACKTRACKS = 10
+_SHORTEN = 0.25
+_SHORTEST = 1e-5  # of a step, before a problem is given up
 
 
 def minimize_in_box(
@@ -25,7 +26,7 @@ def minimize_in_box(
     lower: Tensor,
     upper: Tensor,
     *,
-    max_iter: int,
+    max_evals: int,
     first_step: float,
     gtol: float = 1e-5,
     ftol: float = 1e-9,
@@ -43,7 +44,7 @@ def minimize_in_box(
         start: Starting points, ``n x k``, inside the box; problem i starts at row i.
         lower: Lower bounds, ``k``.
         upper: Upper bounds, ``k``.
-        max_iter: Most iterations.
+        max_evals: Most evaluations after the one at the start.
         first_step: Length of the first step, in the units of the variables.
         gtol: A problem is done when no free entry of its gradient exceeds this.
         ftol: It is also done when a step improves it by less than ``ftol * (1 + |value|)``.
@@ -56,22 +57,28 @@ def minimize_in_box(
     best_x, best_f = start.clone(), f.clone()
     eye = torch.eye(start.shape[-1], dtype=start.dtype, device=start.device)
     H = eye * (first_step / g.norm(dim=-1).clamp_min(1e-12))[:, None, None]
-    rows, x, f, g, H = _select(f.isfinite(), rows, start, f, g, H)
-    for iteration in range(max_iter):
-        held = ((x <= lower) & (g > 0)) | ((x >= upper) & (g < 0))
-        free_g = g.masked_fill(held, 0.0)
-        step = -(H @ free_g.unsqueeze(-1)).squeeze(-1).masked_fill(held, 0.0)
-        uphill = (step * g).sum(-1, keepdim=True) >= 0
-        step = torch.where(uphill, -first_step * free_g, step)
-        steep = free_g.abs().amax(-1) > gtol
-        rows, x, f, g, H, step = _select(steep, rows, x, f, g, H, step)
+    scale, fresh = torch.ones_like(f), torch.ones_like(rows, dtype=torch.bool)
+    going = f.isfinite()
+    x = start
+    for _ in range(max_evals):
+        step, slope = _step(x, g, H, lower, upper, first_step)
+        rows, x, f, g, H, step, scale, fresh = _select(
+            going & (slope > gtol), rows, x, f, g, H, step, scale, fresh
+        )
         if not len(rows):
             break
-        x_new, f_new, g_new = _backtrack(value_and_grad, rows, x, f, g, step, lower, upper)
-        H = _update(H, x_new - x, g_new - g, eye if iteration == 0 else None)
-        improved = f - f_new > ftol * (1 + f.abs())
-        best_x[rows], best_f[rows] = x_new, f_new
-        rows, x, f, g, H = _select(improved, rows, x_new, f_new, g_new, H)
+        trial = torch.clamp(x + scale.unsqueeze(-1) * step, lower, upper)
+        moved = trial - x
+        f_trial, g_trial = value_and_grad(trial, rows)
+        # A step that does not pay is tried again, shorter, while others go on with their next.
+        pays = (f_trial <= f + _ARMIJO * (moved * g).sum(-1)) & g_trial.isfinite().all(-1)
+        taken = pays.unsqueeze(-1)
+        H = torch.where(taken.unsqueeze(-1), _update(H, moved, g_trial - g, fresh), H)
+        going = torch.where(pays, f - f_trial > ftol * (1 + f.abs()), scale > _SHORTEST)
+        x, g = torch.where(taken, trial, x), torch.where(taken, g_trial, g)
+        f, fresh = torch.where(pays, f_trial, f), fresh & ~pays
+        scale = torch.where(pays, torch.ones_like(scale), _SHORTEN * scale)
+        best_x[rows], best_f[rows] = x, f
     return best_x, best_f
 
 
@@ -79,46 +86,28 @@ def _select(keep: Tensor, *values: Tensor) -> tuple[Tensor, ...]:
     return values if keep.all() else tuple(value[keep] for value in values)
 
 
-def _backtrack(
-    value_and_grad: ValueAndGrad,
-    rows: Tensor,
-    x: Tensor,
-    f: Tensor,
-    g: Tensor,
-    step: Tensor,
-    lower: Tensor,
-    upper: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Shorten each step until it pays; a step that never pays is not taken."""
-    x_new, f_new, g_new = x.clone(), f.clone(), g.clone()
-    pending = torch.arange(len(rows), device=x.device)
-    scale = 1.0
-    for _ in range(_BACKTRACKS):
-        start = x[pending]
-        trial = torch.clamp(start + scale * step[pending], lower, upper)
-        f_trial, g_trial = value_and_grad(trial, rows[pending])
-        enough = f[pending] + _ARMIJO * ((trial - start) * g[pending]).sum(-1)
-        pays = (f_trial <= enough) & g_trial.isfinite().all(-1)
-        taken = pending[pays]
-        x_new[taken], f_new[taken], g_new[taken] = trial[pays], f_trial[pays], g_trial[pays]
-        pending = pending[~pays]
-        if not len(pending):
-            break
-        scale *= 0.25
-    return x_new, f_new, g_new
+def _step(
+    x: Tensor, g: Tensor, H: Tensor, lower: Tensor, upper: Tensor, first_step: float
+) -> tuple[Tensor, Tensor]:
+    """Return the quasi-Newton steps, ``n x k``, and the largest free entries of the gradients."""
+    held = ((x <= lower) & (g > 0)) | ((x >= upper) & (g < 0))
+    free_g = g.masked_fill(held, 0.0)
+    step = -(H @ free_g.unsqueeze(-1)).squeeze(-1).masked_fill(held, 0.0)
+    uphill = (step * g).sum(-1, keepdim=True) >= 0
+    return torch.where(uphill, -first_step * free_g, step), free_g.abs().amax(-1)
 
 
-def _update(H: Tensor, s: Tensor, y: Tensor, first: Tensor | None) -> Tensor:
+def _update(H: Tensor, s: Tensor, y: Tensor, fresh: Tensor) -> Tensor:
     """The BFGS update of the inverse Hessian where the curvature is positive."""
     sy = (s * y).sum(-1)
     curved = sy > 1e-10 * s.norm(dim=-1) * y.norm(dim=-1)
     sy = torch.where(curved, sy, torch.ones_like(sy))[:, None, None]
-    if first is not None:
-        # Before the first update, H takes the scale of the curvature just seen (Shanno, Phua).
-        scale = sy / (y * y).sum(-1).clamp_min(1e-300)[:, None, None]
-        H = torch.where(curved[:, None, None], first * scale, H)
+    eye = torch.eye(s.shape[-1], dtype=s.dtype, device=s.device)
+    # Before the first update, H takes the scale of the curvature just seen (Shanno, Phua).
+    scale = sy / (y * y).sum(-1).clamp_min(1e-300)[:, None, None]
+    H = torch.where((curved & fresh)[:, None, None], eye * scale, H)
     s, y = s.unsqueeze(-1), y.unsqueeze(-1)
-    left = torch.eye(s.shape[-2], dtype=s.dtype, device=s.device) - s @ y.mT / sy
+    left = eye - s @ y.mT / sy
     updated = left @ H @ left.mT + s @ s.mT / sy
     return torch.where(curved[:, None, None], updated, H)
 

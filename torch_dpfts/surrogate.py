@@ -111,7 +111,7 @@ def is_refit_due(num_observations: int, num_fitted: int) -> bool:
     return num_observations >= _REFIT_GROWTH * num_fitted
 
 
-def fit_model(model: SingleTaskGP, max_iter: int = 60) -> Hyperparameters:
+def fit_model(model: SingleTaskGP, max_evals: int = 100) -> Hyperparameters:
     """Fit all models of the batch by their maximum a posteriori, warm-started where they are.
 
     Of more than 1,000 observations an evenly spaced subset of at most as many is fitted, since
@@ -119,7 +119,7 @@ def fit_model(model: SingleTaskGP, max_iter: int = 60) -> Hyperparameters:
 
     Args:
         model: The models; their parameters are changed.
-        max_iter: Most quasi-Newton iterations.
+        max_evals: Most evaluations of the likelihood.
 
     Returns:
         The fitted values.
@@ -144,7 +144,7 @@ def fit_model(model: SingleTaskGP, max_iter: int = 60) -> Hyperparameters:
         start.clamp(lower, upper),
         lower,
         upper,
-        max_iter=max_iter,
+        max_evals=max_evals,
         first_step=0.5,
     )
     values = _unpack(theta)

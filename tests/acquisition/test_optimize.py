@@ -76,3 +76,17 @@ def test_acquisition_functions_of_botorch(dtype: torch.dtype) -> None:
     with torch.no_grad():
         tried = acqf(torch.rand(500, 1, 2, generator=torch.Generator().manual_seed(1)).to(dtype))
     assert (value >= tried.max() - 1e-4).all()
+
+
+def test_incumbents_are_tried_in_every_cell() -> None:
+    """A spike that no other point could find."""
+    peak = torch.tensor([[[0.3331, 0.7771]], [[0.91, 0.02]]], dtype=torch.float64)
+
+    def f(X: Tensor) -> Tensor:
+        unit = (X - BOUNDS[0]) / (BOUNDS[1] - BOUNDS[0])
+        return (-(unit - peak).square().sum(-1) * 1e8).exp()
+
+    best = maximize_per_region(f, GRID, BOUNDS, [0, 1], incumbents=peak + 1e-5)
+    assert (best.value > 0.999).all()
+    assert best.region.tolist() == [1, 2]
+    assert (maximize_per_region(f, GRID, BOUNDS, [0, 1]).value < 0.5).all()

@@ -9,6 +9,7 @@ from botorch.acquisition.objective import (
 )
 from botorch.exceptions.errors import UnsupportedError
 from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
 from botorch.optim import optimize_acqf
 from botorch.optim.optimize import optimize_acqf_cyclic
 from torch import Tensor
@@ -86,6 +87,20 @@ def test_the_broadcast_is_what_is_followed() -> None:
     )
     X = rand(4, 1, 2, seed=1)
     torch.testing.assert_close(acqf(X), acqf.broadcast_path(X).squeeze(-1))
+
+
+def test_the_best_points_are_starts_beyond_two_dimensions() -> None:
+    X = rand(9, 4)
+    scaled = Normalize(4, bounds=torch.tensor([[0.0] * 4, [2.0] * 4]).double())
+    wide = SingleTaskGP(X, X.sum(-1, keepdim=True), input_transform=scaled)
+    best = X[X.sum(-1).topk(2).indices]
+    torch.testing.assert_close(FederatedThompsonSampling(wide, seed=0).incumbents(), best)
+    minimised = ScalarizedPosteriorTransform(torch.tensor([-1.0]).double())
+    for acqf in (
+        FederatedThompsonSampling(model(), seed=0),
+        FederatedThompsonSampling(wide, seed=0, posterior_transform=minimised),
+    ):
+        assert acqf.incumbents() is None
 
 
 def test_botorchs_optimiser_takes_it() -> None:

@@ -21,6 +21,7 @@ from torch.quasirandom import SobolEngine
 
 from torch_dpfts.acquisition.functions import Autograd
 from torch_dpfts.acquisition.optimize import maximize_in_boxes
+from torch_dpfts.acquisition.thompson import FederatedThompsonSampling
 from torch_dpfts.errors import InvalidInputError
 from torch_dpfts.regions import RegionGrid
 from torch_dpfts.rng import derived_seed
@@ -133,6 +134,7 @@ class CellSearch:
                 lower,
                 upper - lower,
                 [self.seed],
+                incumbents=self._incumbents(acqf),
                 raw_samples=self.raw_samples,
                 num_restarts=self.num_restarts,
             )
@@ -143,6 +145,13 @@ class CellSearch:
         with torch.no_grad():
             value = acqf(x.unsqueeze(0))
         return x, value.squeeze(0)
+
+    def _incumbents(self, acqf: AcquisitionFunction) -> Tensor | None:
+        """The best points that the function knows of, in the cube, ``1 x k x d``."""
+        if not isinstance(acqf, FederatedThompsonSampling):
+            return None
+        X = acqf.incumbents()
+        return None if X is None else self.space.to_unit(X).unsqueeze(0)
 
     def boxes(self, grid: RegionGrid) -> tuple[Tensor, Tensor]:
         """Corners of what is left of the cells, each ``P' x d``, in the unit cube."""

@@ -30,15 +30,15 @@ _MIN_SAMPLES = 64
 class _Limits(NamedTuple):
     """Where a search stops, in units of the function's own spread."""
 
-    max_iter: int
+    max_evals: int
     first_step: float
     gtol: float
     ftol: float
 
 
 # All starts climb until it shows which is best; that one alone then climbs to the top.
-_SCOUT = _Limits(max_iter=8, first_step=0.05, gtol=1e-2, ftol=1e-5)
-_POLISH = _Limits(max_iter=12, first_step=0.01, gtol=1e-3, ftol=1e-6)
+_SCOUT = _Limits(max_evals=10, first_step=0.05, gtol=1e-2, ftol=1e-5)
+_POLISH = _Limits(max_evals=20, first_step=0.01, gtol=1e-3, ftol=1e-6)
 _SLACK = 1e-5
 
 
@@ -62,9 +62,10 @@ def maximize_per_region(
     space: SearchSpace | Tensor,
     seeds: Sequence[int],
     *,
+    incumbents: Tensor | None = None,
     raw_samples: int = 128,
     num_restarts: int = 4,
-    max_iter: int = 12,
+    max_evals: int = 20,
 ) -> Maximum:
     """Maximise a batch of functions, each over all cells of a grid.
 
@@ -74,9 +75,10 @@ def maximize_per_region(
         grid: The cells, in the unit cube.
         space: The search space, or its bounds, ``2 x d``.
         seeds: For each of the ``b`` functions, the seed of the points where its search starts.
+        incumbents: Further points of the unit cube to try, ``b x k x d``, such as the best so far.
         raw_samples: Points tried in all cells together (at least 64 in each).
         num_restarts: Searches with gradients in all cells together (at least 4 in each).
-        max_iter: Most iterations of the last climb to the top.
+        max_evals: Most evaluations of the last climb to the top.
     """
     if isinstance(space, Tensor):
         space = SearchSpace(space)
@@ -87,9 +89,10 @@ def maximize_per_region(
         lower,
         width,
         seeds,
+        incumbents=incumbents,
         raw_samples=raw_samples,
         num_restarts=num_restarts,
-        max_iter=max_iter,
+        max_evals=max_evals,
     )
     return Maximum(x, value, grid.index(space.to_unit(x)))
 
@@ -101,9 +104,10 @@ def maximize_in_boxes(
     width: Tensor,
     seeds: Sequence[int],
     *,
+    incumbents: Tensor | None = None,
     raw_samples: int,
     num_restarts: int,
-    max_iter: int = 12,
+    max_evals: int = 20,
 ) -> tuple[Tensor, Tensor]:
     """Maximise a batch of functions, each over the union of boxes of the unit cube.
 
@@ -113,9 +117,10 @@ def maximize_in_boxes(
         lower: Lower corners of the boxes in the unit cube, ``P x d``.
         width: Their widths, ``P x d``; 0 fixes a dimension.
         seeds: For each of the ``b`` functions, the seed of the points where its search starts.
+        incumbents: Further points of the unit cube to try, ``b x k x d``, such as the best so far.
         raw_samples: Points tried in all boxes together (at least 64 in each).
         num_restarts: Searches with gradients in all boxes together (at least 4 in each).
-        max_iter: Most iterations of the last climb to the top.
+        max_evals: Most evaluations of the last climb to the top.
 
     Returns:
         The best points in the user's units, ``b x d``, whole where the space is, and their
@@ -125,15 +130,17 @@ def maximize_in_boxes(
     restarts = max(-(-num_restarts // num_boxes), _MIN_RESTARTS)
     samples = max(-(-raw_samples // num_boxes), _MIN_SAMPLES)
     raw = _raw_points(seeds, samples, lower)  # b x samples x d
-    U = lower.unsqueeze(-2) + raw.unsqueeze(-3) * width.unsqueeze(-2)  # b x P x samples x d
+    raw = raw.unsqueeze(-3).expand(-1, num_boxes, -1, -1)
+    if incumbents is not None:
+        raw = torch.cat([raw, _inside(incumbents, lower, width)], dim=-2)
+    U = lower.unsqueeze(-2) + raw * width.unsqueeze(-2)  # b x P x samples x d
     with torch.no_grad():
         tried = f.values(U.flatten(1, 2))
     # Searches stop by tolerances, which have to mean the same for functions of any scale.
     spread = tried.std(dim=-1)
     spread = torch.where(spread > 0, spread, torch.ones_like(spread))
-    best_raw = tried.unflatten(-1, (num_boxes, -1)).topk(restarts, dim=-1).indices
-    functions = torch.arange(batch_size, device=raw.device)[:, None, None]
-    start = raw[functions, best_raw].flatten(0, 2)  # (b P restarts) x d
+    best = tried.unflatten(-1, (num_boxes, -1)).topk(restarts, dim=-1).indices
+    start = raw.take_along_dim(best.unsqueeze(-1), dim=-2).flatten(0, 2)  # (b P restarts) x d
     searches = torch.arange(len(start), device=start.device).view(batch_size, num_boxes, restarts)
     of = searches // (num_boxes * restarts)
     of, box = of.flatten(), (searches // restarts % num_boxes).flatten()
@@ -156,7 +163,7 @@ def maximize_in_boxes(
     u, loss = search(start, searches.flatten(), _SCOUT)
     place = loss.view(batch_size, -1).argmin(dim=-1, keepdim=True)
     winner = searches.view(batch_size, -1).gather(-1, place).squeeze(-1)
-    best_u, least = search(u[winner], winner, _POLISH._replace(max_iter=max_iter))
+    best_u, least = search(u[winner], winner, _POLISH._replace(max_evals=max_evals))
     value = -least * spread
     x = space.snap(space.from_unit(corner[winner] + best_u * scale[winner]))
     if not space.discrete_dims:
@@ -180,6 +187,13 @@ def _raw_points(seeds: Sequence[int], samples: int, like: Tensor) -> Tensor:
     generators = [derived_generator(seed, "raw") for seed in seeds]
     shift = uniform_rows(generators, (1, d), like.dtype, like.device)
     return (sobol + shift) % 1.0
+
+
+def _inside(points: Tensor, lower: Tensor, width: Tensor) -> Tensor:
+    """The points of each box next to ``b x k x d``, in the box's units: ``b x P x k x d``."""
+    tiny = torch.finfo(width.dtype).tiny
+    distance = points.unsqueeze(-3) - lower.unsqueeze(-2)
+    return (distance / width.clamp_min(tiny).unsqueeze(-2)).clamp(0, 1)
 
 
 @torch.no_grad()

@@ -25,7 +25,7 @@ from torch_dpfts.space import SearchSpace
 
 _MAX_CYCLES = 3
 _TOLERANCE = 1e-6
-_POLISH_STEPS = 30
+_POLISH_EVALS = 60
 
 Postprocess = Callable[[Tensor], Tensor]
 
@@ -237,7 +237,7 @@ def _polish(
         unit.reshape(1, -1),
         lower.flatten(),
         upper.flatten(),
-        max_iter=_POLISH_STEPS,
+        max_evals=_POLISH_EVALS,
         first_step=0.01,
     )
     polished = space.snap(space.from_unit(u.reshape(X.shape)))

@@ -13,8 +13,10 @@ from botorch.acquisition.objective import (
     PosteriorTransform,
 )
 from botorch.exceptions.errors import UnsupportedError
+from botorch.models import SingleTaskGP
 from botorch.models.deterministic import DeterministicModel
 from botorch.models.model import Model
+from botorch.sampling.pathwise.utils import get_train_inputs
 from botorch.utils.transforms import t_batch_mode_transform
 from torch import Tensor
 
@@ -88,6 +90,7 @@ class FederatedThompsonSampling(AcquisitionFunction):
         super().__init__(model=model)
         _check_outputs(model, objective, posterior_transform)
         self.objective = IdentityMCObjective() if objective is None else objective
+        self._identity = objective is None
         self.posterior_transform = posterior_transform
         self.spec = spec
         self.seed = fresh_seed() if seed is None else seed
@@ -146,6 +149,24 @@ class FederatedThompsonSampling(AcquisitionFunction):
             return None
         return self.broadcast_path.grid
 
+    def incumbents(self) -> Tensor | None:
+        """The best points observed, ``k x d``: good starts for a search of the next draw.
+
+        ``None`` if that is the broadcast, which knows nothing of them, or if what is best depends
+        on an objective.
+        """
+        model = self.model
+        if not isinstance(model, SingleTaskGP) or self.follows_broadcast(self.draws(1)[0]):
+            return None
+        if model.num_outputs > 1 or model.batch_shape.numel() > 1:
+            return None
+        if self.posterior_transform is not None or not self._identity:
+            return None
+        (X,) = get_train_inputs(model, transformed=False)
+        y = model.train_targets.flatten()
+        k = num_incumbents(len(y), X.shape[-1])
+        return X.reshape(len(y), -1)[y.topk(k).indices] if k else None
+
     @t_batch_mode_transform()  # type: ignore[arg-type]
     def forward(self, X: Tensor) -> Tensor:
         """Evaluate the draws.
@@ -183,6 +204,15 @@ class FederatedThompsonSampling(AcquisitionFunction):
         self._drawn.clear()
         moved: FederatedThompsonSampling = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return moved
+
+
+def num_incumbents(num_observations: int, dim: int) -> int:
+    """How many of the best points so far a search of a draw starts from.
+
+    In a square the points tried lie densely enough by themselves; every further dimension
+    hides the summits better.
+    """
+    return min(max(dim - 2, 0), num_observations)
 
 
 def draw_coin(seed: int, index: int = 0) -> float:

@@ -29,9 +29,10 @@ QUICK_ORDERS = (2, 3, 4, 5, 6, 8, 11, 16, 23, 32, 64, 128, 256, 1024, 4096)
 _PLD_MAX_EPSILON = 500.0
 _PLD_MAX_ROUNDS = 200_000  # Self-composition of dp_accounting takes minutes for millions.
 _MIN_DELTA = 1e-12  # Fourier transforms of doubles resolve nothing smaller.
-# Opacus' PRV accountant integrates numerically, which takes seconds to minutes outside these.
+# Opacus' PRV accountant takes seconds to minutes, and gigabytes, outside these.
 _PRV_MIN_EPSILON = 0.05
-_PRV_MAX_ROUNDS = 100_000
+_PRV_MAX_ROUNDS = 20_000
+_PRV_MAX_POINTS = 1_000_000
 _PRV_MAX_GROUPS = 6
 
 
@@ -75,6 +76,9 @@ def prv_epsilon(groups: tuple[Charge, ...], delta: float) -> float:
     if not feasible or rounds > _PRV_MAX_ROUNDS or any(rate == 1.0 for _, rate, _ in groups):
         return bound
     error = max(min(0.01, bound / 200), bound / 1000)  # the interval's half width
+    span = 4.0 * (bound + math.log(4000.0 / delta) / 60.0)  # about what Opacus' grid will span
+    if span / error * math.sqrt(rounds * math.log(12000.0 / delta) / 2) > _PRV_MAX_POINTS:
+        return bound
     accountant = PRVAccountant()
     accountant.history = list(grouped(groups, _PRV_MAX_GROUPS))
     with warnings.catch_warnings(), np.errstate(all="ignore"):

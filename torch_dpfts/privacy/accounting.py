@@ -32,11 +32,12 @@ def epsilon_spent(
     tightest. ``"rdp"`` (Renyi DP [Mironov2019]_ with the conversion of [Balle2020]_, by Opacus)
     and ``"prv"`` ([Gopi2021]_, by Opacus) are there for comparison; ``"moments"`` is the moments
     accountant [Abadi2016]_ with integer orders 2 to 64, by which the figures of [Dai2021]_ were
-    computed. Each is an upper bound. Where ``"pld"`` or ``"prv"`` cannot be evaluated (a
-    multiplier so small that its grid would not fit into memory, a delta below the precision of
-    its Fourier transforms) the bound is that of ``"rdp"`` or ``"pld"``. Histories of
-    very many different releases are grouped, with multipliers rounded down and sample rates
-    rounded up. The central-limit accountant of Gaussian DP is no upper bound and not offered.
+    computed. Each is an upper bound. Where ``"pld"`` or ``"prv"`` cannot be evaluated in
+    seconds (a multiplier so small or rounds so many that its grid would be too large, a delta
+    below the precision of its Fourier transforms) the bound is that of ``"rdp"`` or ``"pld"``.
+    Histories of very many different releases are grouped, with multipliers rounded down and
+    sample rates rounded up. The central-limit accountant of Gaussian DP is no upper bound and
+    not offered.
 
     .. [Doroshenko2022] V. Doroshenko, B. Ghazi, P. Kamath, R. Kumar and P. Manurangsi. Connect the
        dots: tighter discrete approximations of privacy loss distributions. PoPETs 2022.
