@@ -91,6 +91,7 @@ BAD = [
     ({"accountant": "clt"}, "accountant must be one of .* got 'clt'"),
     ({"sensitivity": "none"}, "sensitivity must be one of .* got 'none'"),
     ({"dtype": "float16"}, "dtype must be one of .* got 'float16'"),
+    ({"wire_dtype": "bfloat16"}, "wire_dtype must be one of .*'float16', got 'bfloat16'"),
 ]
 
 
@@ -164,6 +165,7 @@ def test_every_field_changes_the_fingerprint() -> None:
         "averaging": 0.5,
         "local_probability": "1-1/t",
         "dtype": "float32",
+        "wire_dtype": "float16",
     }
     assert set(json.loads(spec.to_json())) == set(others)
     positive = {"bounds": ((0.5, 1.0), (1.0, 10.0))}

@@ -22,6 +22,7 @@ MESSAGES = ("mean", "sample", "zero", "none")
 FREQUENCIES = ("iid", "sobol")
 FEATURE_MAPS = ("sincos", "cosine")
 DTYPES = {"float64": torch.float64, "float32": torch.float32}
+WIRE_DTYPES = DTYPES | {"float16": torch.float16}
 ACCOUNTANTS = ("rdp", "pld", "prv", "moments")
 SENSITIVITIES = ("exact", "paper")
 
@@ -103,6 +104,8 @@ class FederationSpec:
         local_probability: Name of the schedule p_t with which an agent trusts its own
             posterior: ``"1-1/t^2"``, ``"1-1/t"``, ``"1-1/sqrt(t)"`` or ``"1"``.
         dtype: ``"float64"`` or ``"float32"``.
+        wire_dtype: ``"float64"``, ``"float32"`` or ``"float16"``: what messages are rounded to, if
+            that is coarser than ``dtype``.
 
     Raises:
         InvalidInputError: If a value is out of range; the message names it and the mend.
@@ -151,6 +154,7 @@ class FederationSpec:
     averaging: float = 0.0
     local_probability: str = "1-1/sqrt(t)"
     dtype: str = "float64"
+    wire_dtype: str = "float64"
 
     def __post_init__(self) -> None:
         def set_(name: str, value: Any) -> None:
@@ -198,6 +202,7 @@ class FederationSpec:
             ("sensitivity", SENSITIVITIES),
             ("local_probability", SCHEDULES),
             ("dtype", DTYPES),
+            ("wire_dtype", WIRE_DTYPES),
         ):
             checks.choice(name, getattr(self, name), options)
         self._check_privacy()
