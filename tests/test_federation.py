@@ -5,7 +5,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from torch_dpfts import Agent, Contribution, FederationSpec, Server, run_federation, run_federations
+from torch_dpfts import (
+    Agent,
+    Broadcast,
+    Contribution,
+    FederationSpec,
+    Server,
+    run_federation,
+    run_federations,
+)
 from torch_dpfts.errors import InvalidInputError
 
 PRIVATE = {"sample_rate": 0.5, "noise_multiplier": 1.0, "clip_norm": 4.0}
@@ -72,6 +80,26 @@ def test_it_is_the_loop_that_a_user_would_write() -> None:
         torch.testing.assert_close(agent.X, X, atol=1e-5, rtol=0)
         torch.testing.assert_close(agent.Y, Y, atol=1e-5, rtol=0)
     assert server.epsilon() == result.epsilon
+
+
+def test_it_rounds_messages_as_the_wire_does() -> None:
+    coarse = spec("dp-fts-de", wire_dtype="float16", averaging=0.5)
+    server = Server(coarse, seed=3)
+    agents = [Agent(coarse, n, seed=3) for n in range(5)]
+    for agent in agents:
+        X = agent.initial_points(3)
+        agent.observe(X, objective(X[None], torch.tensor([agent.agent_id]))[0])
+    for round in range(1, 7):
+        sent = [agent.contribute(round).to_bytes() for agent in agents]
+        received = server.round(map(Contribution.from_bytes, sent)).to_bytes()
+        for agent in agents:
+            x = agent.suggest(Broadcast.from_bytes(received))
+            agent.observe(x, objective(x[None], torch.tensor([agent.agent_id]))[0])
+    X = queries(coarse, 3)
+    torch.testing.assert_close(torch.stack([agent.X for agent in agents]), X, atol=1e-5, rtol=0)
+    exact = queries(spec("dp-fts-de", averaging=0.5), 3)
+    assert X.dtype == exact.dtype
+    assert 1e-5 < (X - exact).abs().max() < 1e-2
 
 
 def test_runs_in_one_batch_are_single_runs() -> None:

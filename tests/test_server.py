@@ -121,6 +121,28 @@ def test_messages_may_come_in_any_order_and_precision() -> None:
     )
 
 
+def test_broadcasts_are_rounded_after_the_noise() -> None:
+    exact = advance(Server(make(), seed=0), 3)
+    rounded = advance(Server(make(wire_dtype="float16"), seed=0), 3)
+    for one, other in zip(exact, rounded, strict=True):
+        assert torch.equal(one.vectors.half(), other.vectors)
+    huge = advance(Server(make(wire_dtype="float16", clip_norm=1e9), seed=0), 1)
+    assert huge[0].vectors.isfinite().all()
+
+
+def test_averages_go_on_from_what_was_broadcast(tmp_path: Path) -> None:
+    spec = make(wire_dtype="float16", averaging=0.7)
+    stopped = Server(spec, seed=0, directory=tmp_path / "f")
+    first = advance(stopped, 6)
+    stopped.close()
+    resumed = first + advance(Server.load(tmp_path / "f"), 6)
+    exact = advance(Server(make(averaging=0.7), seed=0), 12)
+    for one, other, fine in zip(resumed, advance(Server(spec, seed=0), 12), exact, strict=True):
+        assert torch.equal(one.vectors, other.vectors)
+        # Rounding errors do not add up: each is forgotten as the average moves on.
+        torch.testing.assert_close(one.vectors.double(), fine.vectors, rtol=0, atol=0.02)
+
+
 def test_epsilon_is_that_of_the_rounds_so_far() -> None:
     server = Server(make(), seed=0)
     assert server.epsilon() == 0.0

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torch_dpfts import Contribution, FederationSpec
+from torch_dpfts import Broadcast, Contribution, FederationSpec
+from torch_dpfts.messages import to_wire
 from torch_dpfts.protocol import Code, answer
 from torch_dpfts.transport import (
     Exchange,
@@ -79,10 +80,13 @@ def test_the_first_usable_message_counts_and_the_rest_is_counted() -> None:
 
 
 def test_limits_fit_the_longest_messages() -> None:
-    spec = FederationSpec.fts(
-        bounds=[[0.0], [1.0]], num_agents=10**9, num_rounds=10**9, num_features=64
-    )
-    vector = torch.zeros(64, dtype=torch.float64)
-    longest = Contribution(spec.fingerprint, 10**9 - 1, 10**9, vector).to_bytes()
-    assert len(answer(Code.OK, longest)) <= max_answer_bytes(spec)
-    assert max_broadcast_bytes(spec) >= 64 * 8
+    for wire_dtype, size in (("float64", 8), ("float32", 4), ("float16", 2)):
+        spec = FederationSpec.fts(
+            bounds=[[0.0], [1.0]], num_agents=10**9, num_rounds=10**9, num_features=64,
+            wire_dtype=wire_dtype,
+        )  # fmt: skip
+        vector = to_wire(spec, torch.zeros(64, dtype=torch.float64))
+        longest = Contribution(spec.fingerprint, 10**9 - 1, 10**9, vector).to_bytes()
+        assert len(answer(Code.OK, longest)) <= max_answer_bytes(spec) <= 64 * size + 1025
+        longest = Broadcast(spec.fingerprint, 10**9, vector[None]).to_bytes()
+        assert len(longest) <= max_broadcast_bytes(spec) <= 64 * size + 1024

@@ -16,7 +16,7 @@ from torch_dpfts.acquisition.broadcast import check_fingerprint
 from torch_dpfts.errors import InvalidInputError, MessageError, StateError
 from torch_dpfts.files import read_state, write_atomically
 from torch_dpfts.fleet import Fleet, agent_seed
-from torch_dpfts.messages import Broadcast, Contribution
+from torch_dpfts.messages import Broadcast, Contribution, to_wire
 from torch_dpfts.rng import fresh_seed
 from torch_dpfts.spec import FederationSpec
 from torch_dpfts.surrogate import Hyperparameters
@@ -157,7 +157,7 @@ class Agent:
     def contribute(self, round: int) -> Contribution:
         """Make the message for a round; the only thing that leaves the site."""
         checks.integer("round", round, minimum=1)
-        vector = self._fleet.contribute(round).squeeze(0)
+        vector = to_wire(self.spec, self._fleet.contribute(round).squeeze(0))
         return Contribution(self.spec.fingerprint, self.agent_id, round, vector)
 
     # --- state --------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_dpfts import checks
 from torch_dpfts.errors import InvalidInputError, PrivacyBudgetExceeded
 from torch_dpfts.fleet import Fleet, agent_seed
-from torch_dpfts.messages import Contribution
+from torch_dpfts.messages import Contribution, to_wire
 from torch_dpfts.server import Server
 from torch_dpfts.spec import FederationSpec
 
@@ -168,14 +168,15 @@ def _exchange(
     spec: FederationSpec, fleets: Sequence[Fleet], servers: Sequence[Server], round: int
 ) -> Tensor:
     """One round of messages in every run; the broadcasts, ``runs x P x M``."""
-    stacks = torch.cat([fleet.contribute(round) for fleet in fleets]).chunk(len(servers))
+    vectors = torch.cat([fleet.contribute(round) for fleet in fleets])
+    stacks = to_wire(spec, vectors).chunk(len(servers))
     broadcasts = [
         server.round(
             Contribution(spec.fingerprint, n, round, vector) for n, vector in enumerate(stack)
         )
         for server, stack in zip(servers, stacks, strict=True)
     ]
-    return torch.stack([broadcast.vectors for broadcast in broadcasts]).to(stacks[0])
+    return torch.stack([broadcast.vectors for broadcast in broadcasts]).to(vectors)
 
 
 def _evaluate(objective: Objective, X: Tensor, agent_ids: Tensor) -> Tensor:

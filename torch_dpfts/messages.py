@@ -2,6 +2,7 @@
 
 A message is a fixed header, a JSON object and the vectors as little-endian numbers. Reading
 one never executes anything, allocates no more than the bytes that came, and checks a digest.
+A vector travels in the dtype it has, to which :func:`to_wire` has rounded it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from torch_dpfts.errors import MessageError
+from torch_dpfts.spec import WIRE_DTYPES, FederationSpec
 
 _MAGIC = b"DPFTS\x01"
 _HEADER = struct.Struct("<6sI")
@@ -101,6 +103,29 @@ class Broadcast:
         """
         meta, vectors = _decode("broadcast", data, ndim=2)
         return cls(_text(meta, "fingerprint"), _count(meta, "round"), vectors)
+
+
+def to_wire(spec: FederationSpec, vectors: Tensor) -> Tensor:
+    """Round what a message will hold to the coarser of its own dtype and ``spec.wire_dtype``.
+
+    A number beyond the range of that dtype becomes its largest one. Clipping and accounting see
+    what comes out of this, so rounding costs no privacy.
+
+    Args:
+        spec: The federation.
+        vectors: Of any shape.
+
+    Example:
+        >>> spec = FederationSpec.fts(
+        ...     bounds=[[0.0], [1.0]], num_agents=2, num_rounds=3, wire_dtype="float16")
+        >>> to_wire(spec, torch.tensor([1.0001, 1e9]))
+        tensor([1.0000e+00, 6.5504e+04], dtype=torch.float16)
+    """
+    dtype = WIRE_DTYPES[spec.wire_dtype]
+    if dtype.itemsize >= vectors.dtype.itemsize:
+        return vectors
+    largest = torch.finfo(dtype).max
+    return vectors.clamp(-largest, largest).to(dtype)
 
 
 def _encode(kind: str, meta: dict[str, Any], values: Tensor, dtype: str | None) -> bytes:

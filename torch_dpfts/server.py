@@ -25,7 +25,7 @@ from torch_dpfts.errors import (
     StateError,
 )
 from torch_dpfts.files import read_state, write_atomically
-from torch_dpfts.messages import Broadcast, Contribution
+from torch_dpfts.messages import Broadcast, Contribution, to_wire
 from torch_dpfts.privacy.adaptive_clip import next_clip_norm
 from torch_dpfts.privacy.ledger import PrivacyLedger
 from torch_dpfts.privacy.mechanism import NoisyRegionAggregator
@@ -246,7 +246,8 @@ class Server:
             )
         self.check_budget()
         self._record(number)
-        broadcast = Broadcast(self.spec.fingerprint, number, self._release(stream))
+        vectors = to_wire(self.spec, self._release(stream))
+        broadcast = Broadcast(self.spec.fingerprint, number, vectors)
         self._adapt_clip(stream)
         if self._directory is not None:
             write_atomically(self._directory / "broadcast.bin", broadcast.to_bytes())
@@ -315,5 +316,5 @@ class Server:
         if self._last is None or not self.spec.averaging:
             return release
         gain = averaging_gain(self._aggregator, number, self.spec.averaging).to(release)
-        last = self._last.vectors
+        last = self._last.vectors.to(release)
         return last + gain.unsqueeze(-1) * (release - last)

@@ -10,10 +10,9 @@ from typing import Protocol
 from torch_dpfts.errors import MessageError
 from torch_dpfts.messages import Broadcast, Contribution
 from torch_dpfts.protocol import Code
-from torch_dpfts.spec import FederationSpec
+from torch_dpfts.spec import WIRE_DTYPES, FederationSpec
 
 _OVERHEAD_BYTES = 1024  # header, JSON and digest of a message
-_NUMBER_BYTES = 8
 
 
 class Status(StrEnum):
@@ -88,12 +87,16 @@ class Transport(Protocol):
 
 def max_answer_bytes(spec: FederationSpec) -> int:
     """Length of the longest answer that can be valid; read no more than that."""
-    return 1 + _OVERHEAD_BYTES + _NUMBER_BYTES * spec.num_features
+    return 1 + _OVERHEAD_BYTES + _number_bytes(spec) * spec.num_features
 
 
 def max_broadcast_bytes(spec: FederationSpec) -> int:
     """Length of the longest broadcast that can be valid; read no more than that."""
-    return _OVERHEAD_BYTES + _NUMBER_BYTES * spec.num_features * spec.num_regions
+    return _OVERHEAD_BYTES + _number_bytes(spec) * spec.num_features * spec.num_regions
+
+
+def _number_bytes(spec: FederationSpec) -> int:
+    return WIRE_DTYPES[spec.wire_dtype].itemsize
 
 
 def read_answer(

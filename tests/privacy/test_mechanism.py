@@ -5,6 +5,7 @@ import torch
 from scipy import stats
 
 from torch_dpfts.errors import InvalidInputError
+from torch_dpfts.messages import to_wire
 from torch_dpfts.privacy import (
     NoisyRegionAggregator,
     SecureNoise,
@@ -236,3 +237,16 @@ def test_bad_calls_are_refused():
         aggregator.release(1, torch.zeros(P, M), SeededNoise(0))
     with pytest.raises(InvalidInputError, match="noise_multiplier"):
         NoisyRegionAggregator(make_spec(noise_multiplier=1e-200))
+
+
+def test_rounding_up_on_the_wire_makes_no_contribution_longer():
+    spec = make_spec(wire_dtype="float16")
+    vectors = make_vectors(100)
+    vectors = to_wire(spec, vectors / vectors.norm(dim=-1, keepdim=True) * S / math.sqrt(P))
+    longest = vectors[vectors.double().norm(dim=-1).argmax()].unsqueeze(0)
+    assert longest.double().norm() > S / math.sqrt(P)  # what the test needs
+    aggregator = NoisyRegionAggregator(spec)
+    released = aggregator.aggregate(1, longest, torch.tensor([0]), NoNoise())
+    whitened = released / aggregator.noise_scales(1).unsqueeze(-1)
+    kappa = joint_sensitivity(region_weights(spec, 1))
+    assert 0.9 * kappa < whitened.norm() * spec.noise_multiplier <= kappa

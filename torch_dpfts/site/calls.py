@@ -6,7 +6,7 @@ import torch
 
 from torch_dpfts.errors import MessageError
 from torch_dpfts.fleet import Fleet, agent_seed
-from torch_dpfts.messages import Broadcast, Contribution
+from torch_dpfts.messages import Broadcast, Contribution, to_wire
 from torch_dpfts.privacy.accounting import epsilon_spent
 from torch_dpfts.privacy.sensitivity import round_charge
 from torch_dpfts.protocol import Code, answer
@@ -101,7 +101,7 @@ class StoredSite:
         done = [trial for trial in self._store.trials() if trial.value is not None]
         fleet.X = fleet.X.new_tensor([trial.point for trial in done]).reshape(1, -1, self.spec.dim)
         fleet.Y = fleet.Y.new_tensor([trial.value for trial in done]).reshape(1, -1, 1)
-        vector = fleet.contribute(round).squeeze(0)
+        vector = to_wire(self.spec, fleet.contribute(round).squeeze(0))
         return Contribution(self.spec.fingerprint, self.agent_id, round, vector)
 
     def _fits(self, message: Broadcast) -> bool:
