@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,17 @@ def test_the_contribution_is_the_agents_and_the_same_when_asked_again(
     store.finish(store.choose([0.7]).number, 3.0)
     assert site.contribution(2) == first
     assert site.contribution(3)[1:] != first[1:]
+
+
+def test_the_contribution_is_rounded_to_the_wire(spec: FederationSpec, store: SiteStore) -> None:
+    coarse = replace(spec, wire_dtype="float16")
+    (exact, rounded) = (
+        read_answer(public, 1, 2, StoredSite(public, 1, store, seed=9).contribution(2))[1]
+        for public in (spec, coarse)
+    )
+    assert isinstance(exact, Contribution)
+    assert isinstance(rounded, Contribution)
+    assert torch.equal(rounded.vector, exact.vector.half())
 
 
 @pytest.mark.parametrize("round", [0, -1, 6, 2**63, True])
