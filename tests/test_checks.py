@@ -35,6 +35,12 @@ def test_choice_lists_the_options() -> None:
         checks.choice("kernel", "cubic", ("rbf", "matern52"))
 
 
+def test_boolean_takes_no_number() -> None:
+    assert checks.boolean("prior_mean", True)
+    with pytest.raises(InvalidInputError, match="prior_mean must be True or False, got 1"):
+        checks.boolean("prior_mean", 1)
+
+
 def test_finite_names_the_place() -> None:
     with pytest.raises(InvalidInputError, match=r"Y must be finite, got inf at index \(1, 0\)"):
         checks.finite("Y", torch.tensor([[0.1], [math.inf], [math.nan]]))

@@ -163,6 +163,8 @@ def test_every_field_changes_the_fingerprint() -> None:
         "accountant": "rdp",
         "sensitivity": "paper",
         "averaging": 0.5,
+        "outcome_floor": 0.5,
+        "prior_mean": True,
         "local_probability": "1-1/t",
         "dtype": "float32",
         "wire_dtype": "float16",

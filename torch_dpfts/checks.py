@@ -67,6 +67,13 @@ def real(
     return result
 
 
+def boolean(name: str, value: Any) -> bool:
+    """Return ``value`` if it is ``True`` or ``False``, or refuse it by name."""
+    if not isinstance(value, bool):
+        raise InvalidInputError(f"{name} must be True or False, got {value!r}.")
+    return value
+
+
 def choice(name: str, value: Any, options: Collection[str]) -> str:
     """Return ``value`` if it is one of ``options``, or refuse it and list them."""
     if not isinstance(value, str) or value not in options:

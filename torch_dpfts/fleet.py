@@ -20,8 +20,10 @@ from torch_dpfts.acquisition.functions import (
     FunctionBatch,
     PosteriorDraws,
 )
+from torch_dpfts.acquisition.mixture import MixedDraws, draw_mixed_path
 from torch_dpfts.acquisition.optimize import maximize_per_region
 from torch_dpfts.acquisition.paths import draw_posterior_path
+from torch_dpfts.acquisition.share import scaled_vectors
 from torch_dpfts.acquisition.thompson import draw_coin, num_incumbents
 from torch_dpfts.covariance import FactoredCovariance
 from torch_dpfts.errors import StateError
@@ -121,8 +123,8 @@ class Fleet:
         """Choose each agent's next point.
 
         With probability p_t it maximises a draw from the agent's own posterior, else the
-        broadcast. A draw whose maximiser all but repeats an old query is replaced by the next
-        one. An agent without data starts at a random point of its sub-region.
+        broadcast. A maximiser that all but repeats an old query would teach nothing: the next
+        draw takes its place. An agent without data starts at a random point of its sub-region.
 
         Args:
             vectors: The broadcast of each agent's run, ``b x P x M``; ``None`` for none.
@@ -137,49 +139,80 @@ class Fleet:
             p = local_probability(self.spec.local_probability, round)
             own = torch.tensor([draw_coin(seed) < p for seed in seeds], device=self.X.device)
         x = self.X.new_empty(len(self), 1, self.spec.dim)
-        rows = own.nonzero().squeeze(-1)
-        if len(rows):
-            x[rows] = self._maximise_own(rows, [seeds[i] for i in rows.tolist()])
         rows = (~own).nonzero().squeeze(-1)
         if vectors is not None and len(rows):
             x[rows] = self._maximise_broadcast(vectors[rows], [seeds[i] for i in rows.tolist()])
+            own[rows] = self._repeats(x[rows], rows)
+        rows = own.nonzero().squeeze(-1)
+        if len(rows):
+            prior_mean = vectors if self.spec.prior_mean else None
+            x[rows] = self._maximise_own(rows, [seeds[i] for i in rows.tolist()], prior_mean)
         return x
 
-    def _maximise_own(self, rows: Tensor, seeds: Sequence[int]) -> Tensor:
-        """Maximise draws from the agents' own posteriors.
+    def _repeats(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Whether points, one for each of ``rows``, all but repeat an old query."""
+        old = self.space.to_unit(self.X[rows])
+        distance = (self.space.to_unit(x) - old).abs().amax(-1)
+        return (distance < _REPEAT).any(-1)
 
-        A maximiser next to an old query would teach nothing, so the next draw takes its place,
-        as often as ``_MAX_DRAWS`` allows.
-        """
+    def _maximise_own(self, rows: Tensor, seeds: Sequence[int], vectors: Tensor | None) -> Tensor:
+        """Maximise draws from the agents' own posteriors, repeats replaced ``_MAX_DRAWS`` times."""
         if self.num_observations == 0:
             generators = [derived_generator(seed, "path", 0) for seed in seeds]
             return self._points_in_region(self.agent_ids[rows], generators, 1)
-        observed = self.space.to_unit(self.X[rows])
         x = self.X.new_empty(len(rows), 1, self.spec.dim)
         repeats = torch.arange(len(rows), device=x.device)
         for index in range(_MAX_DRAWS):
             again = [seeds[i] for i in repeats.tolist()]
             generators = [derived_generator(seed, "path", index) for seed in again]
-            x[repeats] = self._maximise_draw(rows[repeats], generators, again)
-            distance = (self.space.to_unit(x[repeats]) - observed[repeats]).abs().amax(-1)
-            repeats = repeats[distance.amin(-1) < _REPEAT]
+            x[repeats] = self._maximise_draw(rows[repeats], generators, again, vectors)
+            repeats = repeats[self._repeats(x[repeats], rows[repeats])]
             if not len(repeats):
                 break
         return x
 
     def _maximise_draw(
-        self, rows: Tensor, generators: Sequence[torch.Generator], seeds: Sequence[int]
+        self,
+        rows: Tensor,
+        generators: Sequence[torch.Generator],
+        seeds: Sequence[int],
+        vectors: Tensor | None,
     ) -> Tensor:
         whole = RegionGrid([1] * self.spec.dim, self.bounds.dtype, self.bounds.device)
+        grid = whole if vectors is None else self.grid
+        functions = (
+            self._draws(rows, generators)
+            if vectors is None
+            else self._mixed_draws(rows, generators, vectors[rows])
+        )
+        return self._maximise(functions, grid, seeds, self._incumbents(rows))
+
+    def _draws(self, rows: Tensor, generators: Sequence[torch.Generator]) -> FunctionBatch:
+        """Draws from the agents' own posteriors."""
         if self.space.discrete_dims:
             path = draw_posterior_path(self.model(rows), generators)
-            functions: FunctionBatch = Autograd(path, len(rows), self.space)
-            return self._maximise(functions, whole, seeds, self._incumbents(rows))
+            return Autograd(path, len(rows), self.space)
+        return PosteriorDraws(*self._observed(rows), generators)
+
+    def _mixed_draws(
+        self, rows: Tensor, generators: Sequence[torch.Generator], vectors: Tensor
+    ) -> FunctionBatch:
+        """Draws with the broadcasts as prior means."""
+        if self.space.discrete_dims:
+            broadcast = self._broadcast_path(vectors)
+            return Autograd(
+                draw_mixed_path(self.model(rows), broadcast, generators), len(rows), self.space
+            )
+        vectors = scaled_vectors(self.features, self.grid, vectors)
+        functions = BroadcastFunctions(self.features, self.grid, vectors)
+        U = self.space.to_unit(self.X[rows])
+        return MixedDraws(*self._observed(rows), functions, U, generators)
+
+    def _observed(self, rows: Tensor) -> tuple[FactoredCovariance, Tensor]:
+        """Covariances and standardised outcomes of some of the agents."""
         covariance = self._factored_covariance()
         covariance = covariance if len(rows) == len(self) else covariance[rows]
-        y = standardized(self.Y[rows]).squeeze(-1)
-        functions = PosteriorDraws(covariance, y, generators)
-        return self._maximise(functions, whole, seeds, self._incumbents(rows))
+        return covariance, standardized(self.Y[rows]).squeeze(-1)
 
     def _incumbents(self, rows: Tensor) -> Tensor:
         """The best points so far, in the cube, ``b x k x d``: searches start there too."""
@@ -205,10 +238,13 @@ class Fleet:
 
     def _maximise_broadcast(self, vectors: Tensor, seeds: Sequence[int]) -> Tensor:
         if self.space.discrete_dims:
-            path = BroadcastPath(self.features, self.grid, vectors, self.space.input_transform())
+            path = self._broadcast_path(vectors)
             return self._maximise(Autograd(path, len(vectors), self.space), self.grid, seeds)
         functions = BroadcastFunctions(self.features, self.grid, vectors)
         return self._maximise(functions, self.grid, seeds)
+
+    def _broadcast_path(self, vectors: Tensor) -> BroadcastPath:
+        return BroadcastPath(self.features, self.grid, vectors, self.space.input_transform())
 
     def _maximise(
         self,
@@ -226,7 +262,10 @@ class Fleet:
         if self.spec.message not in ("mean", "sample"):
             return self.X.new_zeros(len(self), M)
         phi = self.features(self.space.to_unit(self.X))
-        y = standardized(self.Y).squeeze(-1)
+        Y = self.Y
+        if self.spec.outcome_floor > 0 and n > 0:
+            Y = torch.maximum(Y, Y.quantile(self.spec.outcome_floor, dim=-2, keepdim=True))
+        y = standardized(Y).squeeze(-1)
         if self.spec.message == "mean":
             return weight_mean(phi, y, self.spec.noise_variance)
         generators = [derived_generator(seed, "contribute", round) for seed in self.seeds]

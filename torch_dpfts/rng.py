@@ -51,7 +51,7 @@ def normal_rows(
     Returns:
         A ``len(generators) x shape`` tensor.
     """
-    rows = [torch.randn(*shape, generator=g, dtype=torch.float64) for g in generators]
+    rows = [torch.randn(tuple(shape), generator=g, dtype=torch.float64) for g in generators]
     return torch.stack(rows).to(dtype=dtype, device=device)
 
 
@@ -62,5 +62,5 @@ def uniform_rows(
     device: torch.device | str | None = None,
 ) -> Tensor:
     """Stack uniform draws on ``[0, 1)``, one row for each generator; see :func:`normal_rows`."""
-    rows = [torch.rand(*shape, generator=g, dtype=torch.float64) for g in generators]
+    rows = [torch.rand(tuple(shape), generator=g, dtype=torch.float64) for g in generators]
     return torch.stack(rows).to(dtype=dtype, device=device)

@@ -32,6 +32,7 @@ _NOT_PRIVATE: dict[str, Any] = {
     "clip_norm": math.inf,
     "target_epsilon": None,
     "clip_quantile": None,
+    "averaging": 0.0,
 }
 ARMS: dict[str, dict[str, Any]] = {
     "ts": {"message": "none", "local_probability": "1", "num_regions": 1, **_NOT_PRIVATE},
@@ -78,6 +79,10 @@ class FederationSpec:
         message: What agents send: the posterior ``"mean"`` of the weights, a posterior
             ``"sample"`` (the paper), the ``"zero"`` vector (the noise-only control), or
             ``"none"`` (no sharing).
+        outcome_floor: Quantile of an agent's own outcomes to which its message raises those below.
+            How bad a bad point is says little about where other agents should look, and fills
+            the message with what is private to the agent. 0 leaves outcomes as they are (the
+            paper).
         num_features: Length M of a vector; even.
         feature_map: ``"sincos"`` for sine-cosine pairs, ``"cosine"`` for cosines with random
             phases, each row scaled to unit norm.
@@ -103,6 +108,8 @@ class FederationSpec:
             broadcasts every round by itself (the paper). Costs no privacy.
         local_probability: Name of the schedule p_t with which an agent trusts its own
             posterior: ``"1-1/t^2"``, ``"1-1/t"``, ``"1-1/sqrt(t)"`` or ``"1"``.
+        prior_mean: Whether that posterior takes the broadcast as its prior mean, to the share that
+            the agent's own outcomes support (see :mod:`torch_dpfts.acquisition.share`).
         dtype: ``"float64"`` or ``"float32"``.
         wire_dtype: ``"float64"``, ``"float32"`` or ``"float16"``: what messages are rounded to, if
             that is coarser than ``dtype``.
@@ -135,6 +142,7 @@ class FederationSpec:
     region_hold: int = 10
     region_decay: int = 30
     message: str = "mean"
+    outcome_floor: float = 0.0
     num_features: int = 64
     feature_map: str = "sincos"
     frequencies: str = "sobol"
@@ -153,6 +161,7 @@ class FederationSpec:
     sensitivity: str = "exact"
     averaging: float = 0.0
     local_probability: str = "1-1/sqrt(t)"
+    prior_mean: bool = False
     dtype: str = "float64"
     wire_dtype: str = "float64"
 
@@ -191,6 +200,7 @@ class FederationSpec:
             ("clip_norm", {"above": 0.0}),
             ("count_noise_multiplier", {"above": 0.0, "below": math.inf}),
             ("averaging", {"minimum": 0.0, "below": 1.0}),
+            ("outcome_floor", {"minimum": 0.0, "below": 1.0}),
         ):
             set_(name, checks.real(name, getattr(self, name), **limits))
         for name, options in (
@@ -205,6 +215,7 @@ class FederationSpec:
             ("wire_dtype", WIRE_DTYPES),
         ):
             checks.choice(name, getattr(self, name), options)
+        checks.boolean("prior_mean", self.prior_mean)
         self._check_privacy()
 
     def _check_privacy(self) -> None:

@@ -1,4 +1,5 @@
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,9 +17,11 @@ from torch import Tensor
 
 from torch_dpfts import Broadcast, FederationSpec
 from torch_dpfts.acquisition import (
+    BroadcastPath,
     FederatedThompsonSampling,
     draw_posterior,
 )
+from torch_dpfts.acquisition.mixture import draw_mixed_path
 from torch_dpfts.errors import FingerprintMismatchError, InvalidInputError
 from torch_dpfts.rng import derived_generator
 
@@ -214,3 +217,30 @@ def test_it_can_be_copied() -> None:
     X = rand(4, 3, 2, seed=1)
     with torch.no_grad():
         assert torch.equal(deepcopy(acqf)(X), acqf(X))
+
+
+PRIOR_MEAN = replace(SPEC, prior_mean=True, local_probability="1-1/t^2")
+
+
+def test_own_draws_take_the_broadcast_as_prior_mean() -> None:
+    message = Broadcast(PRIOR_MEAN.fingerprint, 5, rand(4, 16, seed=5) - 0.5)
+    acqf = FederatedThompsonSampling(model(), PRIOR_MEAN, message, seed=0)
+    assert not acqf.follows_broadcast(0)
+    path = BroadcastPath.from_broadcast(PRIOR_MEAN, message)
+    draw = draw_mixed_path(model(), path, [derived_generator(0, "path", 0)])
+    X = rand(7, 1, 2, seed=3)
+    torch.testing.assert_close(acqf(X), draw(X).squeeze(-1))
+    plain = FederatedThompsonSampling(model(), seed=0)
+    assert not torch.allclose(acqf(X), plain(X))
+    grid = acqf.region_grid(0)  # the draws jump where the broadcast does
+    assert grid is not None
+    assert len(grid) == 4
+    assert plain.region_grid(0) is None
+
+
+def test_a_prior_mean_needs_one_output() -> None:
+    several = SingleTaskGP(rand(8, 2), rand(8, 2, seed=1))
+    message = Broadcast(PRIOR_MEAN.fingerprint, 5, rand(4, 16, seed=5))
+    transform = ScalarizedPosteriorTransform(torch.ones(2, dtype=torch.float64))
+    with pytest.raises(UnsupportedError, match="prior_mean=False"):
+        FederatedThompsonSampling(several, PRIOR_MEAN, message, posterior_transform=transform)

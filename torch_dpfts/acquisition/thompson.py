@@ -22,6 +22,8 @@ from torch import Tensor
 
 from torch_dpfts.acquisition.broadcast import BroadcastPath
 from torch_dpfts.acquisition.draws import draw_posterior
+from torch_dpfts.acquisition.mixture import check_mixable, draw_mixed_path
+from torch_dpfts.acquisition.paths import PathModel
 from torch_dpfts.errors import InvalidInputError
 from torch_dpfts.messages import Broadcast
 from torch_dpfts.regions import RegionGrid
@@ -36,7 +38,9 @@ class FederatedThompsonSampling(AcquisitionFunction):
     Candidate j follows, with probability p_t, a function drawn exactly from the model's
     posterior (:func:`~torch_dpfts.acquisition.draw_posterior`), else the broadcast of round t
     (algorithm 1 of [Dai2021]_), which one candidate at most follows. Without a broadcast this is
-    exact Thompson sampling.
+    exact Thompson sampling. In a federation with ``prior_mean`` the own samples take the broadcast
+    as their prior mean, to the share that the model's data support
+    (:mod:`torch_dpfts.acquisition.share`).
 
     Draws depend on the seed and their number alone. Candidates follow the first draws that no
     pending point has taken, so candidates chosen one after the other follow different draws; a
@@ -96,11 +100,15 @@ class FederatedThompsonSampling(AcquisitionFunction):
         self.seed = fresh_seed() if seed is None else seed
         self.local_probability = 1.0
         self.broadcast_path: BroadcastPath | None = None
+        self.prior_mean: BroadcastPath | None = None
         if broadcast is not None:
             if spec is None:
                 raise InvalidInputError("A broadcast needs the spec it belongs to; got spec=None.")
             self.broadcast_path = BroadcastPath.from_broadcast(spec, broadcast, bounds)
             self.local_probability = local_probability(spec.local_probability, broadcast.round)
+            if spec.prior_mean:
+                check_mixable(model)
+                self.prior_mean = self.broadcast_path
         self._drawn: dict[int, DeterministicModel] = {}
         self._taken: list[int] = []
         self.X_pending: Tensor | None = None  # type: ignore[assignment]
@@ -145,9 +153,10 @@ class FederatedThompsonSampling(AcquisitionFunction):
 
     def region_grid(self, index: int = 0) -> RegionGrid | None:
         """The cells at whose borders draw number ``index`` jumps; ``None`` if it is smooth."""
-        if self.broadcast_path is None or not self.follows_broadcast(index):
+        if self.broadcast_path is None:
             return None
-        return self.broadcast_path.grid
+        jumps = self.follows_broadcast(index) or self.prior_mean is not None
+        return self.broadcast_path.grid if jumps else None
 
     def incumbents(self) -> Tensor | None:
         """The best points observed, ``k x d``: good starts for a search of the next draw.
@@ -190,13 +199,18 @@ class FederatedThompsonSampling(AcquisitionFunction):
             return value.squeeze(-1)
         if index not in self._drawn:
             generator = derived_generator(self.seed, "path", index)
-            self._drawn[index] = draw_posterior(self.model, generator)
+            self._drawn[index] = self._draw(generator)
         Y: Tensor = self._drawn[index](X)
         if self.posterior_transform is not None:
             Y = self.posterior_transform.evaluate(Y, X=X)
             # A scalarisation drops the output dimension, which objectives expect.
             Y = Y.unsqueeze(-1) if self.posterior_transform.scalarize else Y
         return self.objective(Y, X=X).squeeze(-1)
+
+    def _draw(self, generator: torch.Generator) -> DeterministicModel:
+        if self.prior_mean is not None:
+            return PathModel(draw_mixed_path(self.model, self.prior_mean, [generator]))
+        return draw_posterior(self.model, generator)
 
     def _apply(
         self, fn: Callable[[Tensor], Tensor], recurse: bool = True
