@@ -1,5 +1,6 @@
 import importlib
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,33 @@ def test_a_node_at_the_first_trial_lies_in_its_region() -> None:
             x = torch.tensor([[parameters["rate"], parameters["layers"]]]).double()
             grid, space = RegionGrid(spec.region_grid), SearchSpace.from_spec(spec)
             assert int(grid.index(space.to_unit(x))) == agent_id
+
+
+def test_a_node_does_not_try_a_point_next_to_an_old_one() -> None:
+    plane = [RangeParameterConfig("rate", (1e-5, 1.0), "float", scaling="log"),
+             RangeParameterConfig("width", (0.0, 100.0), "float")]  # fmt: skip
+    spec = replace(spec_of(plane), local_probability="1-1/sqrt(t)")
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.randn(1, 64, generator=generator, dtype=torch.float64)
+    broadcast, space = Broadcast(spec.fingerprint, 1, vectors), SearchSpace.from_spec(spec)
+    path = BroadcastPath.from_broadcast(spec, broadcast)
+    lattice = torch.cartesian_prod(*[torch.linspace(0, 1, 401, dtype=torch.float64)] * 2)
+    with torch.no_grad():
+        best = lattice[path(space.from_unit(lattice)).argmax()]
+    others = torch.rand(3, 2, generator=generator, dtype=torch.float64)
+    tried = torch.cat([others, (best - 1e-3).clamp(0, 1)[None]])
+    for seed in range(6):
+        site = client(plane)
+        node = FederatedNode(spec, 0, seed, broadcast, num_initial=1)
+        site.set_generation_strategy(GenerationStrategy(nodes=[node]))
+        for u in tried:
+            rate, width = space.from_unit(u).tolist()
+            index = site.attach_trial({"rate": rate, "width": width})
+            site.complete_trial(index, {"loss": float((u - 0.5).square().sum())})
+        (found,) = site.get_next_trials(1).values()
+        x = torch.tensor([[found["rate"], found["width"]]], dtype=torch.float64)
+        distances = (space.to_unit(x) - tried).abs().amax(-1)
+        assert distances.amin() >= 5e-3, seed
 
 
 def test_scale_and_direction_do_not_break_comparability() -> None:

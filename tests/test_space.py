@@ -74,3 +74,14 @@ def test_one_hot_columns_put_categories_equally_far_apart() -> None:
     distance = torch.cdist(encoded[:, 3:], encoded[:, 3:])
     different = X[:, 2].unsqueeze(0) != X[:, 2].unsqueeze(1)
     torch.testing.assert_close(distance, different.double())
+
+
+def test_what_all_but_repeats() -> None:
+    space = SearchSpace.from_spec(SPEC)
+    U = torch.tensor([[0.2, 0.5, 0.0, 0.9], [0.6, 0.0, 1.0, 0.1]], dtype=torch.float64)
+    X = space.snap(space.from_unit(U)).expand(3, 2, 4)
+    x = X[:, 1:].clone()
+    x[1, 0, 0] *= 1.02  # .0026 of a logarithmic range of 3.3 decades
+    x[2, 0, 1] += 1.0
+    assert space.all_but_repeats(x, X).tolist() == [True, True, False]
+    assert not space.all_but_repeats(x, X[:, :0]).any()

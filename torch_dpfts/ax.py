@@ -33,6 +33,7 @@ from torch_dpfts.agent import Agent
 from torch_dpfts.errors import InvalidInputError
 from torch_dpfts.messages import Broadcast, Contribution
 from torch_dpfts.rng import derived_seed, fresh_seed
+from torch_dpfts.space import SearchSpace
 from torch_dpfts.spec import FederationSpec
 
 # Draws to try for a point that has not been tried before.
@@ -166,12 +167,13 @@ class FederatedNode(ExternalGenerationNode):  # type: ignore[misc]
         bounds = self.spec.bounds_tensor()
         X_pending = bounds.new_tensor([self._encode(p) for p in pending_parameters])
         X_pending = X_pending.reshape(-1, self.spec.dim)
+        space = SearchSpace.from_spec(self.spec)
         seed = derived_seed(self.seed, "suggest", len(agent.X))
         acqf = FederatedThompsonSampling(agent.model, self.spec, self.broadcast, seed=seed)
         for _ in range(_TRIES):
             acqf.set_X_pending(X_pending if len(X_pending) else None)
             x, _ = optimize_acqf_per_region(acqf, bounds, seed=seed)
-            if not (torch.cat([agent.X, X_pending]) == x).all(dim=-1).any():
+            if not space.all_but_repeats(x, torch.cat([agent.X, X_pending])):
                 break
             # An unchanged broadcast leads to the same point again: on to the next draw.
             X_pending = torch.cat([X_pending, x])

@@ -29,6 +29,8 @@ from torch_dpfts.spec import FederationSpec
 _MARGIN = 1e-6
 # Room for rounding errors around whole numbers.
 _SLACK = 1e-6
+# Points closer than this along every axis of the cube count as repeats of each other.
+_REPEAT = 5e-3
 
 
 class SearchSpace:
@@ -122,6 +124,20 @@ class SearchSpace:
             X = X.clone()
             X[..., self.discrete_dims] = X[..., self.discrete_dims].round() + 0.0  # no -0
         return X.clamp(self.bounds[0], self.bounds[1])
+
+    def all_but_repeats(self, x: Tensor, X: Tensor) -> Tensor:
+        """Whether a point lies so close to another that evaluating it would teach nothing.
+
+        Args:
+            x: Points, ``batch_shape x 1 x d``.
+            X: What each of them is compared with, ``batch_shape x n x d``.
+
+        Returns:
+            ``batch_shape`` bools: whether all coordinates of the cube agree up to .005 for one of
+            the ``n``.
+        """
+        distance = (self.to_unit(x) - self.to_unit(X)).abs().amax(-1)
+        return (distance < _REPEAT).any(-1)
 
     def boxes(self, grid: RegionGrid) -> tuple[Tensor, Tensor]:
         """Lower corners and widths of the cells in the cube, each ``P x d``.
