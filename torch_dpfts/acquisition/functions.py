@@ -108,7 +108,10 @@ class PosteriorDraws:
         self._points = covariance.points  # b x n x d
         # The prior in units of the lengthscales first, as the points are.
         self._frequencies = normal(pairs, dim).mT.contiguous()  # b x d x F
-        self._weights = normal(num_features) * pairs**-0.5  # b x 2F, sines first
+        # A sine and a cosine of one frequency are one cosine with an amplitude and a phase.
+        sin, cos = normal(num_features).chunk(2, dim=-1)
+        self._amplitude = torch.hypot(sin, cos) * pairs**-0.5  # b x F
+        self._phase = -torch.atan2(sin, cos)  # b x F
         noise = covariance.hyperparameters.noise.sqrt().unsqueeze(-1) * normal(n)
         observed = self._prior(self._points, y.dtype) + self._mean.unsqueeze(-1) + noise
         self._frequencies *= self._inverse.unsqueeze(-1)
@@ -127,28 +130,26 @@ class PosteriorDraws:
         """The prior's draws at ``b x r x d``, a few functions at a time that fit the cache."""
         size = max(_BLOCK // (U.shape[-2] * self._frequencies.shape[-1]), 1)
         blocks = []
-        for points, frequencies, weights in zip(
+        for points, frequencies, phase, amplitude in zip(
             U.to(dtype).split(size),
             self._frequencies.to(dtype).split(size),
-            self._weights.to(dtype).unsqueeze(-2).split(size),
+            self._phase.to(dtype).unsqueeze(-2).split(size),
+            self._amplitude.to(dtype).unsqueeze(-2).split(size),
             strict=True,
         ):
-            angles = points @ frequencies
-            sin, cos = weights.chunk(2, dim=-1)
-            # Products by matrices of one column would take longer than the sines.
-            terms = angles.sin().mul_(sin).addcmul_(angles.cos_(), cos)
-            blocks.append(terms.sum(-1))
+            waves = torch.baddbmm(phase, points, frequencies).cos_()
+            # Products by matrices of one column would take longer than the cosines.
+            blocks.append(waves.mul_(amplitude).sum(-1))
         return torch.cat(blocks)
 
     def value_and_grad(self, u: Tensor, of: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluate ragged points; see :class:`FunctionBatch`."""
         frequencies = self._frequencies.index_select(0, of)
-        sin_weight, cos_weight = self._weights.index_select(0, of).chunk(2, dim=-1)
-        angles = (u.unsqueeze(-2) @ frequencies).squeeze(-2)
-        sin, cos = angles.sin(), angles.cos_()
-        value = torch.addcmul(sin * sin_weight, cos, cos_weight).sum(-1) + self._mean[of]
-        slope = cos.mul_(sin_weight).sub_(sin.mul_(cos_weight))
-        grad = frequencies.mul_(slope.unsqueeze(-2)).sum(-1)
+        amplitude = self._amplitude.index_select(0, of)
+        angles = (u.unsqueeze(-2) @ frequencies).squeeze(-2).add_(self._phase.index_select(0, of))
+        value = (angles.cos() * amplitude).sum(-1) + self._mean[of]
+        slope = angles.sin_().mul_(amplitude)
+        grad = frequencies.mul_(slope.unsqueeze(-2)).sum(-1).neg_()
         inverse = self._inverse[of]
         difference = (u * inverse).unsqueeze(-2) - self._points.index_select(0, of)
         term = difference.square().sum(-1).mul_(-0.5).exp_()
