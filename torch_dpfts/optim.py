@@ -107,8 +107,9 @@ def _update(H: Tensor, s: Tensor, y: Tensor, fresh: Tensor) -> Tensor:
     scale = sy / (y * y).sum(-1).clamp_min(1e-300)[:, None, None]
     H = torch.where((curved & fresh)[:, None, None], eye * scale, H)
     s, y = s.unsqueeze(-1), y.unsqueeze(-1)
-    left = eye - s @ y.mT / sy
-    updated = left @ H @ left.mT + s @ s.mT / sy
+    Hy = H @ y
+    half = (0.5 * (1 + (y * Hy).sum(-2, keepdim=True) / sy) * s - Hy) * s.mT / sy
+    updated = H + half + half.mT
     return torch.where(curved[:, None, None], updated, H)
 
 

@@ -106,6 +106,7 @@ class PosteriorDraws:
         self._mean = covariance.hyperparameters.mean  # b
         self._inverse = covariance.hyperparameters.lengthscale.reciprocal()  # b x d
         self._points = covariance.points  # b x n x d
+        self._columns = covariance.points.mT.contiguous()  # sums over n are faster than over d
         # The prior in units of the lengthscales first, as the points are.
         self._frequencies = normal(pairs, dim).mT.contiguous()  # b x d x F
         # A sine and a cosine of one frequency are one cosine with an amplitude and a phase.
@@ -151,11 +152,11 @@ class PosteriorDraws:
         slope = angles.sin_().mul_(amplitude)
         grad = frequencies.mul_(slope.unsqueeze(-2)).sum(-1).neg_()
         inverse = self._inverse[of]
-        difference = (u * inverse).unsqueeze(-2) - self._points.index_select(0, of)
-        term = difference.square().sum(-1).mul_(-0.5).exp_()
+        difference = (u * inverse).unsqueeze(-1) - self._columns.index_select(0, of)  # m x d x n
+        term = difference.square().sum(-2).mul_(-0.5).exp_()
         term *= self._coefficients.index_select(0, of)
         value += term.sum(-1)
-        grad -= (term.unsqueeze(-2) @ difference).squeeze(-2) * inverse
+        grad -= difference.mul_(term.unsqueeze(-2)).sum(-1) * inverse
         return value, grad
 
 
