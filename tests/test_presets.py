@@ -1,6 +1,11 @@
+import math
+import warnings
+
 import pytest
 
-from torch_dpfts.errors import InvalidInputError
+from torch_dpfts import FederationSpec
+from torch_dpfts.errors import DPFTSWarning, InvalidInputError
+from torch_dpfts.experiment import planned_epsilon
 from torch_dpfts.presets import PRESETS, preset_spec
 
 OPEN = {"bounds": ((0.0, 0.0), (1.0, 1.0)), "num_agents": 29, "num_rounds": 60}
@@ -26,3 +31,48 @@ def test_changes_and_unknown_names() -> None:
     assert preset_spec("paper", **OPEN, noise_multiplier=2.0).noise_multiplier == 2.0
     with pytest.raises(InvalidInputError, match="got 'fast'"):
         preset_spec("fast", **OPEN)
+
+
+def test_recommended_noise_keeps_the_budget() -> None:
+    for target in (1.1, 3.3):
+        spec = FederationSpec.recommended(**OPEN, target_epsilon=target)
+        (epsilon,) = planned_epsilon(spec, [spec.delta]).values()
+        assert 0.98 * target < epsilon <= target
+        assert spec.target_epsilon == target
+
+
+def test_recommended_settings_send_few_and_small_numbers() -> None:
+    spec = FederationSpec.recommended(**OPEN)
+    assert spec.num_features <= 64
+    assert (spec.num_regions, spec.wire_dtype) == (1, "float16")
+
+
+def test_lengthscales_grow_with_the_dimension() -> None:
+    wide = OPEN | {"bounds": ((0.0,) * 8, (1.0,) * 8)}
+    assert FederationSpec.recommended(**wide).lengthscales == (0.4,) * 8
+    assert FederationSpec.recommended(**wide, lengthscales=0.3).lengthscales == (0.3,) * 8
+
+
+def test_recommended_settings_without_privacy() -> None:
+    spec = FederationSpec.recommended(**OPEN, target_epsilon=None)
+    assert not spec.is_private
+    given = FederationSpec.recommended(**OPEN, noise_multiplier=9.0)
+    assert (given.noise_multiplier, given.target_epsilon) == (9.0, None)
+
+
+def test_a_budget_without_signal_warns() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FederationSpec.recommended(**OPEN, target_epsilon=1.1)
+    with pytest.warns(DPFTSWarning, match="the noise-only control does as well"):
+        FederationSpec.recommended(**(OPEN | {"num_agents": 3}), target_epsilon=1.0)
+
+
+def test_bad_numbers_are_refused_by_name() -> None:
+    with pytest.raises(InvalidInputError, match="target_epsilon"):
+        FederationSpec.recommended(**OPEN, target_epsilon=-1.0)
+    with pytest.raises(InvalidInputError, match="num_agents"):
+        FederationSpec.recommended(**(OPEN | {"num_agents": 0}))
+    with pytest.raises(InvalidInputError, match="bounds"):
+        FederationSpec.recommended(**(OPEN | {"bounds": ((0.0, 1.0), (0.0, 2.0))}))
+    assert math.isinf(FederationSpec.recommended(**OPEN, target_epsilon=None).arm("fts").clip_norm)

@@ -298,6 +298,40 @@ class FederationSpec:
         private = _private(sample_rate, noise_multiplier, clip_norm)
         return cls(**(ARMS["noise"] | private | {"num_regions": num_regions} | settings))
 
+    @classmethod
+    def recommended(
+        cls, *, bounds: Any, num_agents: int, num_rounds: int, **settings: Any
+    ) -> FederationSpec:
+        """The settings we would defend, with the noise that a budget asks for.
+
+        Posterior means of floored outcomes as messages, clipped to a common norm, in one region;
+        every agent in every round; broadcasts averaged over rounds; and the broadcast as prior
+        mean of each agent's own model, to a learnt share. ``benchmarks/RESULTS.md`` compares them
+        with Thompson sampling alone and with the noise-only control.
+
+        Args:
+            bounds: As for the specification.
+            num_agents: Size N of the roster.
+            num_rounds: Number T of broadcasts.
+            settings: Any other field of a specification. Unless ``noise_multiplier`` is given, it
+                is the smallest that keeps ``target_epsilon``, which is 3 unless given; ``None``
+                means no privacy and no noise.
+
+        Warns:
+            DPFTSWarning: If the broadcasts are expected to be so noisy that the noise-only control
+                would do as well.
+
+        Example:
+            >>> spec = FederationSpec.recommended(
+            ...     bounds=[[0.0, 0.0], [1.0, 1.0]], num_agents=29, num_rounds=60)
+            >>> spec.noise_multiplier, spec.target_epsilon
+            (5.69, 3.0)
+        """
+        from torch_dpfts.presets import recommended_spec
+
+        fields = {"bounds": bounds, "num_agents": num_agents, "num_rounds": num_rounds}
+        return recommended_spec(**fields, **settings)
+
     def arm(self, name: str) -> FederationSpec:
         """Return this specification turned into the arm ``name`` (a key of ``ARMS``).
 

@@ -19,7 +19,7 @@ def make_settings() -> Callable[..., BenchmarkSettings]:
         given = {
             "problem": "tests.benchmark.valley:Valley", "num_rounds": 4, "num_initial": 2,
             "seeds": 3, "rounds_reported": [0, 2, 4], "control": "noise", "baseline": "ts",
-            "settings": {"preset": "practical", "delta": 1e-3},
+            "settings": {"preset": "recommended", "delta": 1e-3},
             "arms": {name: {"arm": name} for name in ("ts", "fts", "dp-fts", "noise")},
         }  # fmt: skip
         return BenchmarkSettings(**(given | changes))

@@ -15,7 +15,7 @@ problem = "landmine"
 num_rounds = 12
 control = "noise"
 [settings]
-preset = "practical"
+preset = "recommended"
 [arms.dp-fts]
 arm = "dp-fts"
 clip_norm = inf
@@ -113,7 +113,7 @@ def test_a_missing_file_is_refused_and_the_shipped_ones_are_named(tmp_path: Path
 def test_shipped_settings_can_be_run(name: str) -> None:
     settings = BenchmarkSettings.load(name)
     assert {variant.arm for variant in expand(settings)} == settings.arms.keys()
-    assert set(settings.seeds) == set(range(20))
+    assert len(settings.seeds) >= 10
 
 
 def test_the_example_of_the_guide_can_be_run() -> None:

@@ -78,7 +78,7 @@ def test_names_with_swept_values_are_printed_whole(
 ) -> None:
     settings = make_settings(
         sweep={"noise_multiplier": [1.0, 2.5], "num_agents": [2, 3]},
-        settings={"preset": "practical"},
+        settings={"preset": "recommended"},
     )
     text = printed(summarise(settings, make_runs(settings)), width=120)
     assert text.count("noise_multiplier=2.5") == 4 + 2 + 4

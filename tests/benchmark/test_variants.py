@@ -21,15 +21,19 @@ ARMS = {
 
 
 def settings(**changes: Any) -> BenchmarkSettings:
-    given = {"problem": VALLEY, "num_rounds": 4, "arms": ARMS, "settings": {"preset": "practical"}}
+    given = {
+        "problem": VALLEY, "num_rounds": 4, "arms": ARMS, "settings": {"preset": "recommended"},
+    }  # fmt: skip
     return BenchmarkSettings(**(given | changes))
 
 
 def test_without_a_sweep_an_arm_is_the_arm_of_the_preset() -> None:
-    shared = {"preset": "practical", "averaging": 0.5, "num_regions": 4}
+    shared = {
+        "preset": "recommended", "averaging": 0.5, "num_regions": 4, "noise_multiplier": 3.0,
+    }  # fmt: skip
     base = preset_spec(
-        "practical", bounds=Valley().bounds, num_agents=3, num_rounds=4, averaging=0.5,
-        num_regions=4,
+        "recommended", bounds=Valley().bounds, num_agents=3, num_rounds=4, averaging=0.5,
+        num_regions=4, noise_multiplier=3.0,
     )  # fmt: skip
     specs = {variant.name: variant.spec for variant in expand(settings(settings=shared))}
     assert specs.pop("fixed").noise_multiplier == 2.0
@@ -45,7 +49,7 @@ def test_an_arm_may_have_a_preset_of_its_own() -> None:
 
 
 def test_a_grid_of_all_arms_gives_way_to_an_arm_with_other_regions() -> None:
-    shared = {"preset": "practical", "num_regions": 2, "region_grid": [1, 2]}
+    shared = {"preset": "recommended", "num_regions": 2, "region_grid": [1, 2]}
     grids = {v.arm: v.spec.region_grid for v in expand(settings(settings=shared))}
     assert grids["noise"] == (1, 2)
     assert grids["dp"] == (1, 1)
@@ -91,7 +95,7 @@ def test_kinds_of_dimensions_come_from_the_problem() -> None:
          "arms.dp: clip_norm must be finite"),
         ({"sweep": {"sample_rate": [0.5, 2.0]}},
          r"arms.dp \[sample_rate=2\]: sample_rate must be .*got 2.0"),
-        ({"settings": {"preset": "practical", "target_epsilon": 0.01, "delta": 1e-5}},
+        ({"settings": {"preset": "recommended", "target_epsilon": 0.01, "noise_multiplier": 5.0}},
          "arms.dp: target_epsilon=0.01 does not last for num_rounds=4, which cost"),
         ({"problem_settings": {"agents": 3}}, "must be among 'num_agents', 'spread', got 'agents'"),
         ({"problem_settings": {"seed": 3}}, "must be among 'num_agents', 'spread', got 'seed'"),

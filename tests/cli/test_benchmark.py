@@ -23,7 +23,7 @@ seeds = 2
 control = "noise"
 baseline = "ts"
 [settings]
-preset = "practical"
+preset = "recommended"
 [arms.ts]
 arm = "ts"
 [arms.dp-fts]
@@ -124,7 +124,7 @@ def test_list() -> None:
     ("arguments", "message"),
     [
         ([], "settings must be given; dpfts benchmark --list"),
-        (["none.toml"], "settings must be 'gp-functions', .*got 'none.toml'"),
+        (["none.toml"], "settings must be 'gp-ablation', .*got 'none.toml'"),
         (["landmine", "--seeds", "few"], "seeds must be a count, or numbers .*got 'few'"),
         (["landmine", "--seeds", "0"], "seeds must be at least 1, got 0"),
         (["landmine", "--seeds", "3,3"], "seeds must be different numbers"),

@@ -43,7 +43,7 @@ def test_the_whole_command(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--preset", "perfect"), "preset must be one of 'paper', 'practical', got 'perfect'"),
+        (("--preset", "perfect"), "preset must be one of 'paper', 'recommended', got 'perfect'"),
         (("--arms", "ts,dp-ts"), "arm must be one of .* got 'dp-ts'"),
         (("--scorer", "accuracy"), "scorer must be one of .* got 'accuracy'"),
     ],
@@ -84,7 +84,7 @@ def test_table_report_and_plot(
     for shown in (" 0 ", " 10 ", " 20 ", " 30 ", "dp-fts", "not private", "nothing to sharing"):
         assert shown in printed
     assert f"{arms['dp-fts'].epsilon[1e-5]:.2f}" in printed
-    report = _report(arms, spec, "practical", "decision", list(range(runs)))
+    report = _report(arms, spec, "recommended", "decision", list(range(runs)))
     se = report["arms"]["ts"]["se"]
     assert (se == [None] * 31) == (runs == 1)
     json.dumps(report, allow_nan=False)

@@ -1,10 +1,12 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from torch_dpfts.errors import InvalidInputError
 from torch_dpfts.privacy import NoisyRegionAggregator, SeededNoise, region_weights, signal_to_noise
+from torch_dpfts.privacy.signal import averaged_signal_to_noise
 from torch_dpfts.spec import FederationSpec
 
 
@@ -64,3 +66,12 @@ def test_without_noise_it_is_infinite():
 def test_bad_norms_are_refused(norm):
     with pytest.raises(InvalidInputError, match="message_norm"):
         signal_to_noise(make_spec(), 1, norm)
+
+
+def test_averages_gain_by_the_root_of_their_effective_rounds():
+    spec = replace(make_spec(), num_regions=1, region_grid=None)
+    (single,) = averaged_signal_to_noise(spec, 7, agreement=1.0)
+    assert float(single) == pytest.approx(float(signal_to_noise(spec, 7)[0]))
+    (two,) = averaged_signal_to_noise(replace(spec, averaging=0.5), 2, agreement=1.0)
+    assert float(two) == pytest.approx(float(single) * 1.5 / 1.25**0.5)
+    assert averaged_signal_to_noise(replace(spec, noise_multiplier=0.0), 1).isinf().all()

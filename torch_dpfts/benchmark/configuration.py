@@ -58,7 +58,7 @@ class BenchmarkSettings:
     Example:
         >>> settings = BenchmarkSettings(
         ...     problem="landmine", num_rounds=20, seeds=3, control="noise",
-        ...     settings={"preset": "practical"},
+        ...     settings={"preset": "recommended"},
         ...     arms={"dp-fts": {"arm": "dp-fts"}, "noise": {"arm": "noise"}})
         >>> settings.seeds, settings.rounds_reported
         ((0, 1, 2), (0, 3, 7, 13, 20))

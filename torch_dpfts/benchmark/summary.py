@@ -162,7 +162,7 @@ def summarise(settings: BenchmarkSettings, runs: Sequence[Run]) -> Summary:
         >>> from torch_dpfts.benchmark import run_benchmark
         >>> settings = BenchmarkSettings(
         ...     problem="landmine", num_rounds=1, num_initial=2, seeds=2, baseline="alone",
-        ...     settings={"preset": "practical"},
+        ...     settings={"preset": "recommended"},
         ...     arms={"alone": {"arm": "ts"}, "shared": {"arm": "fts"}})
         >>> summary = summarise(settings, run_benchmark(settings, processes=1, progress=False))
         >>> summary.measure, [arm.epsilon for arm in summary.arms]

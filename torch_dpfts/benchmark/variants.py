@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from torch_dpfts.benchmark.configuration import BenchmarkSettings
-from torch_dpfts.errors import InvalidInputError
+from torch_dpfts.errors import DPFTSWarning, InvalidInputError
 from torch_dpfts.experiment import planned_epsilon
-from torch_dpfts.presets import PRESETS
+from torch_dpfts.presets import preset_spec
 from torch_dpfts.problems.base import Problem
 from torch_dpfts.problems.registry import make_problem
 from torch_dpfts.spec import ARMS, FederationSpec
@@ -101,14 +102,20 @@ def _spec(
     inner = {"num_agents", *settings.sweep.get("problem_settings", {})}
     shared = dict(settings.settings) | {k: v for k, v in swept.items() if k not in inner}
     own = {key: value for key, value in changes.items() if key not in ("arm", "control")}
-    preset = PRESETS.get(own.pop("preset", shared.pop("preset", None)), {})
+    preset = own.pop("preset", shared.get("preset"))
     shared.pop("preset", None)
     own = ARMS[changes["arm"]] | own
     if "num_regions" in own:
         shared.pop("region_grid", None)
     fields: dict[str, Any] = {"bounds": problem.bounds} | getattr(problem, "spec_fields", {})
     fields |= {"num_agents": problem.num_agents, "num_rounds": settings.num_rounds}
-    return FederationSpec(**(fields | preset | shared | own))
+    fields |= shared | own
+    if preset is None:
+        return FederationSpec(**fields)
+    with warnings.catch_warnings():
+        # What the noise-only control does is what a benchmark is there to show.
+        warnings.simplefilter("ignore", DPFTSWarning)
+        return preset_spec(preset, **fields)
 
 
 def _check_budget(spec: FederationSpec) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch_dpfts.spec import FederationSpec
 
 _ARMS = "ts,fts-de,dp-fts-de,noise"
-_SCORERS = {"paper": "probability", "practical": "decision"}
+_SCORERS = {"paper": "probability", "recommended": "decision"}
 _ROUNDS_SHOWN = (0, 10, 20, 40, 60)
 _SECOND_DELTA = 1e-5
 
@@ -31,7 +31,7 @@ def demo(
     arms: Annotated[str, typer.Option(help="Arms to run, separated by commas.")] = _ARMS,
     runs: Annotated[int, typer.Option(min=1, help="Paired runs of each arm.")] = 4,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each run.")] = 60,
-    preset: Annotated[str, typer.Option(help="Settings: paper or practical.")] = "practical",
+    preset: Annotated[str, typer.Option(help="Settings: paper or recommended.")] = "recommended",
     scorer: Annotated[
         str | None, typer.Option(help="decision or probability; the default is the preset's.")
     ] = None,

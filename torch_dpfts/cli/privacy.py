@@ -48,7 +48,7 @@ def privacy(
         typer.Option(help="exact or paper; default exact, but paper for the method moments."),
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Take what is not given from a preset: paper, practical.")
+        str | None, typer.Option(help="Take what is not given from a preset: paper, recommended.")
     ] = None,
     as_json: Json = False,
 ) -> None:

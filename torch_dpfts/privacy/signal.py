@@ -50,3 +50,34 @@ def signal_to_noise(spec: FederationSpec, round: int, message_norm: float | None
         return torch.full_like(largest, math.inf)
     noise = spec.noise_multiplier * spec.clip_norm / spec.sample_rate * largest
     return clip / (math.sqrt(spec.num_features) * noise)
+
+
+def averaged_signal_to_noise(spec: FederationSpec, round: int, agreement: float = 0.3) -> Tensor:
+    r"""Return the expected signal-to-noise ratio of the average that is broadcast in a round.
+
+    The average of :mod:`torch_dpfts.averaging` with discount :math:`\gamma` keeps the signal and
+    lowers the noise by the square root of its effective number of rounds,
+    :math:`(\sum_s \gamma^s)^2 / \sum_s \gamma^{2s}`. The signal is taken to be ``agreement``
+    times the clip norm, since messages of agents whose functions differ cancel in part.
+
+    Args:
+        spec: The federation.
+        round: Number of the round, from 1.
+        agreement: Norm of the mean message, as a fraction of what it would be if all were equal.
+            On the benchmark problems .25 to .45 was measured after a few rounds.
+
+    Returns:
+        A tensor of ``P`` ratios; ``inf`` without noise.
+
+    Example:
+        >>> spec = FederationSpec.recommended(
+        ...     bounds=[[0.0, 0.0], [1.0, 1.0]], num_agents=29, num_rounds=60)
+        >>> round(float(averaged_signal_to_noise(spec, 10)), 2)
+        0.58
+    """
+    if not spec.is_private:
+        return signal_to_noise(spec, round)
+    norm = agreement * spec.clip_norm / math.sqrt(spec.num_regions)
+    weights = spec.averaging ** torch.arange(checks.integer("round", round, minimum=1)).double()
+    rounds = float(weights.sum() ** 2 / weights.square().sum())
+    return math.sqrt(rounds) * signal_to_noise(spec, round, norm)

@@ -61,7 +61,7 @@ def digits_sites(
 
 
 def digits_spec(num_sites: int = 10, num_rounds: int = 15, **settings: Any) -> FederationSpec:
-    """The ``practical`` preset, fitted to six dimensions and few sites.
+    """The ``recommended`` preset, fitted to six dimensions and few sites.
 
     Args:
         num_sites: Number of sites.
@@ -70,4 +70,4 @@ def digits_spec(num_sites: int = 10, num_rounds: int = 15, **settings: Any) -> F
     """
     fields = digits_space().spec_fields()
     roster = {"num_agents": num_sites, "num_rounds": num_rounds}
-    return preset_spec("practical", **(fields | _SETTINGS | roster | settings))
+    return preset_spec("recommended", **(fields | _SETTINGS | roster | settings))
