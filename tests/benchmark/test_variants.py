@@ -96,7 +96,7 @@ def test_kinds_of_dimensions_come_from_the_problem() -> None:
         ({"sweep": {"sample_rate": [0.5, 2.0]}},
          r"arms.dp \[sample_rate=2\]: sample_rate must be .*got 2.0"),
         ({"settings": {"preset": "recommended", "target_epsilon": 0.01, "noise_multiplier": 5.0}},
-         "arms.dp: target_epsilon=0.01 does not last for num_rounds=4, which cost"),
+         "arms.fixed: target_epsilon=0.01 does not last for num_rounds=4, which cost"),
         ({"problem_settings": {"agents": 3}}, "must be among 'num_agents', 'spread', got 'agents'"),
         ({"problem_settings": {"seed": 3}}, "must be among 'num_agents', 'spread', got 'seed'"),
         ({"problem_settings": {"num_agents": "x"}}, "cannot be made with num_agents = 'x'"),
