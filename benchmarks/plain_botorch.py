@@ -1,6 +1,7 @@
 """Simple regret of one agent without a federation, against the loop that BoTorch users write.
 
-    python benchmarks/plain_botorch.py --problem hartmann --seeds 20
+    python benchmarks/plain_botorch.py branin --iterations 40 --rows branin.jsonl
+    python benchmarks/plain_botorch.py hartmann --iterations 50 --rows hartmann.jsonl
 
 Both start from the same points and query one point an iteration. The plain loop is a
 ``SingleTaskGP`` fitted anew by ``fit_gpytorch_mll``, ``PathwiseThompsonSampling`` and
@@ -10,8 +11,11 @@ Both start from the same points and query one point an iteration. The plain loop
 from __future__ import annotations
 
 import json
+import statistics
 import time
-from typing import Annotated
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -26,6 +30,8 @@ from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
 from torch_dpfts import Agent, FederationSpec
+
+Row = dict[str, Any]
 
 PROBLEMS = {"branin": Branin, "hartmann": lambda **kwargs: Hartmann(dim=6, **kwargs)}
 
@@ -65,27 +71,42 @@ def run(
     return regret.tolist(), seconds
 
 
+def compare(ours: list[Row], plain: list[Row], iterations: int) -> Iterator[str]:
+    """Lines of a table of mean simple regrets, with the standard errors of paired differences."""
+    yield "| iteration | ours | plain | ours less plain |"
+    yield "|---|---|---|---|"
+    for t in range(10, iterations + 1, 10):
+        a, b = ([row["regret"][t] for row in rows] for rows in (ours, plain))
+        difference = [x - y for x, y in zip(a, b, strict=True)]
+        error = statistics.stdev(difference) / len(difference) ** 0.5
+        cells = (statistics.mean(a), statistics.mean(b), statistics.mean(difference))
+        yield "| {} | {:.4f} | {:.4f} | {:+.4f} ({:.4f}) |".format(t, *cells, error)
+    times = (statistics.mean(row["seconds"] for row in rows) for rows in (ours, plain))
+    yield "seconds a run: {:.2f} and {:.2f}".format(*times)
+
+
 def main(
-    problem: Annotated[str, typer.Option(help="branin or hartmann")] = "hartmann",
-    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 20,
-    first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
-    iterations: Annotated[int, typer.Option(help="Points queried.")] = 60,
+    problem: Annotated[str, typer.Argument(help="branin or hartmann")],
+    rows: Annotated[Path, typer.Option(help="Where runs are kept; those in it are not repeated.")],
+    seeds: Annotated[int, typer.Option(help="Number of seeds, at least 2.")] = 20,
+    iterations: Annotated[int, typer.Option(help="Points queried.")] = 50,
     initial: Annotated[int, typer.Option(help="Points to start from.")] = 10,
-    loop: Annotated[str, typer.Option(help="ours, plain or both")] = "both",
 ) -> None:
     torch.set_num_threads(1)
     objective = PROBLEMS[problem](negate=True).double()
-    for name in ("ours", "plain") if loop == "both" else (loop,):
-        for seed in range(first_seed, first_seed + seeds):
+    lines = rows.read_text().splitlines() if rows.exists() else []
+    done = {(row["loop"], row["seed"]): row for row in map(json.loads, lines)}
+    for seed in range(seeds):
+        for name in ("ours", "plain"):
+            if (name, seed) in done:
+                continue
             regret, seconds = run(objective, seed, iterations, initial, name == "plain")
-            row = {
-                "problem": problem,
-                "loop": name,
-                "seed": seed,
-                "seconds": seconds,
-                "regret": regret,
-            }
-            print(json.dumps(row), flush=True)
+            row = {"loop": name, "seed": seed, "seconds": seconds, "regret": regret}
+            done[name, seed] = row
+            with rows.open("a") as file:
+                print(json.dumps(row), file=file)
+    ours, plain = ([done[name, seed] for seed in range(seeds)] for name in ("ours", "plain"))
+    print("\n".join(compare(ours, plain, iterations)))
 
 
 if __name__ == "__main__":
