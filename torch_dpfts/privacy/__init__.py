@@ -15,7 +15,7 @@ from torch_dpfts.privacy.sensitivity import (
     planned_charges,
     round_charge,
 )
-from torch_dpfts.privacy.signal import signal_to_noise
+from torch_dpfts.privacy.signal import averaged_signal_to_noise, signal_to_noise
 from torch_dpfts.privacy.weights import region_score, region_weights
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "SecureNoise",
     "SeededNoise",
     "audit_privacy",
+    "averaged_signal_to_noise",
     "charged_sensitivity",
     "clip_votes",
     "epsilon_spent",
