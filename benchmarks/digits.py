@@ -69,7 +69,9 @@ def difference(a: Tensor, b: Tensor) -> str:
     return f"{gap.mean():+.4f} ({error:.4f}; better in {int((gap > 0).sum())} of {len(gap)} runs)"
 
 
-def markdown(results: dict[str, ArmResult], spec: FederationSpec, num_initial: int) -> str:
+def markdown(
+    results: dict[str, ArmResult], spec: FederationSpec, num_initial: int, seeds: list[int]
+) -> str:
     """The section for RESULTS.md."""
     runs = len(results["ts"].best_values)
     shown = sorted({0, 2, 5, 10, 15, 20, spec.num_rounds} & set(range(spec.num_rounds + 1)))
@@ -99,10 +101,9 @@ def markdown(results: dict[str, ArmResult], spec: FederationSpec, num_initial: i
         f"private arm less the other, with standard errors: {'; '.join(gaps)}. What does not beat "
         "the control owes nothing to sharing.",
         "",
-        f"Settings: `digits_spec()`, that is q = {spec.sample_rate}, z = {spec.noise_multiplier}, "
-        f"S = {spec.clip_norm}, M = {spec.num_features}, lengthscale {spec.lengthscales[0]}, "
-        f"averaging {spec.averaging}, p_t = {spec.local_probability}; chosen without these seeds. "
-        "Made by `python benchmarks/digits.py`.",
+        "Settings: `FederationSpec.recommended` with its target epsilon of 3, that is z = "
+        f"{spec.noise_multiplier}; seeds {seeds[0]} to {seeds[-1]} (seeded: not private). Made by "
+        "`python benchmarks/digits.py`.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -126,7 +127,7 @@ def main(
         results[name] = ArmResult(arm, best, planned_epsilon(arm, [spec.delta]))
     results["random"] = random_search(spec, problem, seeds, initial)
     out.mkdir(exist_ok=True, parents=True)
-    text = markdown(results, spec, initial)
+    text = markdown(results, spec, initial, seeds)
     (out / "digits.md").write_text(text)
     curves = {
         name: {"best": result.best_values.tolist(), "epsilon": list(result.epsilon.values())}

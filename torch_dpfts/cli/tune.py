@@ -31,9 +31,7 @@ def tune(
     arm: Annotated[
         str, typer.Option(help="How sites share: dp-fts, dp-fts-de, fts, fts-de, ts or noise.")
     ] = "dp-fts",
-    noise_multiplier: Annotated[
-        float, typer.Option(min=0.0, help="Noise multiplier z of a private arm.")
-    ] = 1.0,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of a private arm's whole run.")] = 3.0,
     stopping: Annotated[
         bool, typer.Option(help="End trials early that fall below the median.")
     ] = True,
@@ -57,7 +55,7 @@ def tune(
     from torch_dpfts.tune.digits import digits_sites, digits_spec
 
     checks.choice("example", example, _EXAMPLES)
-    spec = digits_spec(sites, rounds, noise_multiplier=noise_multiplier).arm(arm)
+    spec = digits_spec(sites, rounds, target_epsilon=epsilon).arm(arm)
     runs = out / "run"
     if runs.exists() != resume:
         raise StateError(

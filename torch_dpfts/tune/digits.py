@@ -6,21 +6,11 @@ from typing import Any
 
 from ConfigSpace import Categorical, Float, Integer
 
-from torch_dpfts.presets import preset_spec
 from torch_dpfts.problems.digits import BOUNDS
 from torch_dpfts.problems.digits_cnn import BATCH_SIZES, OPTIMIZERS, DigitsCNN
 from torch_dpfts.spec import FederationSpec
 from torch_dpfts.tune.site import Site
 from torch_dpfts.tune.space import ParameterSpace
-
-# Six dimensions and few sites: a wide kernel in few features, and little noise for each of them.
-_SETTINGS = {
-    "lengthscales": 1.0,
-    "num_features": 16,
-    "clip_norm": 1.0,
-    "averaging": 0.9,
-    "local_probability": "1-1/t",
-}
 
 
 def digits_space() -> ParameterSpace:
@@ -61,13 +51,13 @@ def digits_sites(
 
 
 def digits_spec(num_sites: int = 10, num_rounds: int = 15, **settings: Any) -> FederationSpec:
-    """The ``recommended`` preset, fitted to six dimensions and few sites.
+    """The recommended settings for the digits example.
 
     Args:
         num_sites: Number of sites.
         num_rounds: Number of rounds.
-        settings: Other fields of the specification.
+        settings: As for :meth:`FederationSpec.recommended`.
     """
     fields = digits_space().spec_fields()
     roster = {"num_agents": num_sites, "num_rounds": num_rounds}
-    return preset_spec("recommended", **(fields | _SETTINGS | roster | settings))
+    return FederationSpec.recommended(**(fields | roster | settings))
