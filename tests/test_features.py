@@ -133,3 +133,19 @@ def test_explicit_frequencies_and_phases() -> None:
 def test_bad_maps(frequencies: Tensor, phases: Tensor | None, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         SharedFeatures(frequencies, phases)
+
+
+@pytest.mark.parametrize("feature_map", ["sincos", "cosine"])
+def test_gradients_are_those_of_autograd(feature_map: str) -> None:
+    spec = FederationSpec.fts(
+        bounds=[[0.0] * 3, [1.0] * 3], num_agents=2, num_rounds=2, feature_map=feature_map
+    )
+    features = SharedFeatures.from_spec(spec)
+    generator = torch.Generator().manual_seed(0)
+    X = torch.rand(7, 3, generator=generator, dtype=torch.float64).requires_grad_()
+    weights = torch.randn(7, 64, generator=generator, dtype=torch.float64)
+    expected = (features(X) * weights).sum(-1)
+    (slope,) = torch.autograd.grad(expected.sum(), X)
+    value, grad = features.value_and_grad(X.detach(), weights)
+    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(grad, slope)

@@ -15,6 +15,7 @@ from torch_dpfts import (
     run_federations,
 )
 from torch_dpfts.errors import InvalidInputError
+from torch_dpfts.federation import Objective
 
 PRIVATE = {"sample_rate": 0.5, "noise_multiplier": 1.0, "clip_norm": 4.0}
 SETTINGS = {
@@ -188,3 +189,17 @@ def test_contributions_are_what_the_server_sees(monkeypatch: pytest.MonkeyPatch)
     queries(spec("noise"))
     assert len(seen) == 5 * 6
     assert all(message.vector.abs().max() == 0 for message in seen)
+
+
+def test_each_seed_may_have_an_objective_of_its_own() -> None:
+    def shifted(by: float) -> Objective:
+        return lambda X, agent_ids: -(X - by).square().sum(-1, keepdim=True)
+
+    spec = FederationSpec.fts(bounds=[[0.0], [1.0]], num_agents=3, num_rounds=2)
+    both = run_federations(spec, [shifted(0.2), shifted(0.7)], [4, 5], progress=False)
+    for by, seed, together in ((0.2, 4, both[0]), (0.7, 5, both[1])):
+        alone = run_federation(spec, shifted(by), seed, progress=False)
+        torch.testing.assert_close(alone.X, together.X, atol=1e-6, rtol=0)
+        torch.testing.assert_close(alone.Y, together.Y, atol=1e-6, rtol=0)
+    with pytest.raises(InvalidInputError, match="one for each of 2 seeds, got 1"):
+        run_federations(spec, [shifted(0.2)], [4, 5], progress=False)

@@ -108,6 +108,31 @@ class SharedFeatures(FeatureMap):
         cosines = torch.cos(angles + self.phases)
         return cosines / cosines.norm(dim=-1, keepdim=True)
 
+    def value_and_grad(self, X: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Evaluate functions of given weights and their gradients.
+
+        Args:
+            X: Points of the unit cube, ``... x d``.
+            weights: The weights of the function at each point, ``... x M``.
+
+        Returns:
+            Values ``...`` and gradients ``... x d``.
+        """
+        angles = X @ self.frequencies.mT
+        if self.phases is None:
+            sin_weight, cos_weight = (weights * len(self.frequencies) ** -0.5).chunk(2, dim=-1)
+            sin, cos = angles.sin(), angles.cos_()
+            value = torch.addcmul(sin * sin_weight, cos, cos_weight).sum(-1)
+            slope = cos * sin_weight - sin * cos_weight
+        else:
+            angles += self.phases
+            cos = angles.cos()
+            norm = cos.norm(dim=-1, keepdim=True)
+            features = cos / norm
+            value = (features * weights).sum(-1)
+            slope = -angles.sin() * (weights - features * value.unsqueeze(-1)) / norm
+        return value, slope @ self.frequencies
+
 
 def _categorical_frequencies(uniforms: np.ndarray, spec: FederationSpec, i: int) -> np.ndarray:
     """Frequencies under which categories correlate by ``exp(-1 / lengthscale)``.

@@ -98,7 +98,7 @@ def run_federation(
 
 def run_federations(
     spec: FederationSpec,
-    objective: Objective,
+    objective: Objective | Sequence[Objective],
     seeds: Sequence[int],
     *,
     num_initial: int = 10,
@@ -107,17 +107,25 @@ def run_federations(
 ) -> list[FederationResult]:
     """Simulate one run for each seed, all advancing together as one batch of agents.
 
-    Arguments and errors are those of :func:`run_federation`. The objective sees at most a few
-    hundred agents in a call: large batches are worked on in parts, so that memory grows with
-    the observations alone.
+    Arguments and errors are those of :func:`run_federation`, but for ``objective``: one for all
+    seeds, or one for each. An objective sees at most a few hundred agents in a call: large batches
+    are worked on in parts, so that memory grows with the observations alone.
     """
     checks.integer("num_initial", num_initial, minimum=1)
     seeds = [checks.integer("seed", seed) for seed in seeds]
+    objectives = [objective] * len(seeds) if callable(objective) else list(objective)
+    if len(objectives) != len(seeds):
+        raise InvalidInputError(
+            f"objective must be one function or one for each of {len(seeds)} seeds, got "
+            f"{len(objectives)}."
+        )
     fleets = _fleets(spec, seeds, num_initial + spec.num_rounds, device)
     servers = [Server(spec, seed, device=device) for seed in seeds]
-    for fleet in fleets:
+    runs = torch.arange(len(seeds)).repeat_interleave(spec.num_agents)
+    parts = list(zip(fleets, runs.split([len(fleet) for fleet in fleets]), strict=True))
+    for fleet, run in parts:
         X = fleet.initial_points(num_initial)
-        fleet.observe(X, _evaluate(objective, X, fleet.agent_ids))
+        fleet.observe(X, _evaluate(objectives, run, X, fleet.agent_ids))
     stopped = False
     with _reporter(progress, spec.num_rounds) as report:
         for round in range(1, spec.num_rounds + 1):
@@ -126,12 +134,9 @@ def run_federations(
             except PrivacyBudgetExceeded:
                 stopped = True
                 break
-            first = 0
-            for fleet in fleets:
-                runs = torch.arange(first, first + len(fleet)) // spec.num_agents
-                X = fleet.suggest(None if vectors is None else vectors[runs], round)
-                fleet.observe(X, _evaluate(objective, X, fleet.agent_ids))
-                first += len(fleet)
+            for fleet, run in parts:
+                X = fleet.suggest(None if vectors is None else vectors[run], round)
+                fleet.observe(X, _evaluate(objectives, run, X, fleet.agent_ids))
             report(round)
     X = torch.cat([fleet.X for fleet in fleets])
     Y = torch.cat([fleet.Y for fleet in fleets])
@@ -179,8 +184,18 @@ def _exchange(
     return torch.stack([broadcast.vectors for broadcast in broadcasts]).to(vectors)
 
 
-def _evaluate(objective: Objective, X: Tensor, agent_ids: Tensor) -> Tensor:
-    Y = objective(X, agent_ids)
+def _evaluate(objectives: Sequence[Objective], run: Tensor, X: Tensor, agent_ids: Tensor) -> Tensor:
+    """Evaluate the points of a fleet's agents, each with the objective of its run."""
+    if all(objective is objectives[0] for objective in objectives):
+        return _checked(objectives[0](X, agent_ids), X)
+    rows = [run == i for i in run.unique().tolist()]
+    outcomes = [
+        _checked(objectives[int(run[mine][0])](X[mine], agent_ids[mine]), X[mine]) for mine in rows
+    ]
+    return torch.cat(outcomes)  # a fleet holds its runs one after the other
+
+
+def _checked(Y: Tensor, X: Tensor) -> Tensor:
     expected = (*X.shape[:-1], 1)
     if not isinstance(Y, Tensor) or Y.shape != expected:
         shape = tuple(Y.shape) if isinstance(Y, Tensor) else type(Y).__name__

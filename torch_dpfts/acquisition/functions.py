@@ -181,8 +181,4 @@ class BroadcastFunctions:
 
     def value_and_grad(self, u: Tensor, of: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluate ragged points; see :class:`FunctionBatch`."""
-        weights = self._vectors[of, self._grid.index(u)]
-        u = u.detach().requires_grad_()
-        values = (self._features(u) * weights).sum(-1)
-        (grads,) = torch.autograd.grad(values.sum(), u)
-        return values.detach(), grads
+        return self._features.value_and_grad(u, self._vectors[of, self._grid.index(u)])

@@ -118,11 +118,10 @@ def _finished(
     progress: bool,
 ) -> Iterator[list[Run]]:
     """Do what is not done yet and yield the runs of each batch as it ends."""
-    together = 1 if is_drawn_by_seed(settings.problem) else _SEEDS_TOGETHER
     jobs = []
-    for first in range(0, len(settings.seeds), together):
+    for first in range(0, len(settings.seeds), _SEEDS_TOGETHER):
         for variant in variants:
-            seeds = settings.seeds[first : first + together]
+            seeds = settings.seeds[first : first + _SEEDS_TOGETHER]
             seeds = tuple(seed for seed in seeds if (variant.name, seed) not in done)
             if seeds:
                 jobs.append(((variant, seeds), (settings, variant, seeds)))
@@ -167,7 +166,7 @@ def _progress(
         yield lambda key: bar.advance(tasks[key[0].arm], len(key[1]))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=2 * _SEEDS_TOGETHER)
 def _problem(name: str, settings: str, seed: int) -> Problem:
     # The runs of a process mostly share theirs, and data sets take seconds to load.
     return make_problem(name, json.loads(settings), seed)
@@ -185,19 +184,20 @@ def _run(
     tick: Callable[[], None],
 ) -> list[Run]:
     started = time.perf_counter()
-    seed = seeds[0] if is_drawn_by_seed(settings.problem) else 0
-    problem = _problem(settings.problem, json.dumps(variant.problem_settings), seed)
+    drawn = is_drawn_by_seed(settings.problem)
+    own = json.dumps(variant.problem_settings)
+    problems = [_problem(settings.problem, own, seed if drawn else 0) for seed in seeds]
     results = run_federations(
         variant.spec,
-        problem,
+        problems,
         seeds,
         num_initial=settings.num_initial,
         progress=lambda round: tick(),
     )
     seconds = (time.perf_counter() - started) / len(seeds)
-    optimum = getattr(problem, "optimal_values", None)
     runs = []
-    for result in results:
+    for problem, result in zip(problems, results, strict=True):
+        optimum = getattr(problem, "optimal_values", None)
         best = result.best_values
         regret = None if optimum is None else (optimum.to(best) - best).mean(-1).tolist()
         runs.append(

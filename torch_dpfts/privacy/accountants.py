@@ -51,6 +51,7 @@ def rdp_epsilon(groups: tuple[Charge, ...], delta: float) -> float:
     return epsilon
 
 
+@lru_cache(maxsize=1024)  # Simulated servers of many seeds ask for the same histories.
 def pld_epsilon(groups: tuple[Charge, ...], delta: float) -> float:
     """Privacy loss distributions, discretised pessimistically by connecting the dots."""
     bound = _quick_bound(groups, delta)
