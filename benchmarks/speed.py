@@ -58,8 +58,9 @@ def measure(quick: bool) -> Figures:
     size = (2, 10) if quick else (10, 60)
     repeats = 1 if quick else 5
     fleets = {
-        "fleet_ms_per_agent_round": fleet_ms("ts", *size),
-        "fleet_ms_per_agent_round_dp_fts_de": fleet_ms("dp-fts-de", *size),
+        "fleet_ms_per_agent_round": fleet_ms("recommended", "ts", *size),
+        "fleet_ms_per_agent_round_recommended": fleet_ms("recommended", "dp-fts", *size),
+        "fleet_ms_per_agent_round_paper": fleet_ms("paper", "dp-fts-de", *size),
     }
     single = agents(quick)
     sums = aggregator(10_000 if quick else 100_000, 1000, 16, repeats)

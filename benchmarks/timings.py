@@ -39,11 +39,11 @@ def seconds(f: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def fleet_ms(arm: str, runs: int, rounds: int) -> float:
+def fleet_ms(preset: str, arm: str, runs: int, rounds: int) -> float:
     """Milliseconds an agent-round of the landmine problem, with everything a run does."""
     problem = Landmine()
     spec = preset_spec(
-        "practical", bounds=problem.bounds, num_agents=problem.num_agents, num_rounds=rounds
+        preset, bounds=problem.bounds, num_agents=problem.num_agents, num_rounds=rounds
     ).arm(arm)
     total = seconds(lambda: run_federations(spec, problem, range(runs), progress=False))
     return 1e3 * total / (runs * rounds * problem.num_agents)
