@@ -147,10 +147,12 @@ def test_an_infinite_swept_value_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_failure_names_arm_and_seed_and_what_is_done_is_kept(tmp_path: Path) -> None:
-    failing = settings(problem="tests.benchmark.valley:Failing", arms={"ts": {"arm": "ts"}})
-    message = r"arm ts, seed 1: LookupError: no such objective \(valley.py, line \d+\)"
+    failing = settings(
+        problem="tests.benchmark.valley:Failing", arms={"ts": {"arm": "ts"}}, seeds=6
+    )
+    message = r"arm ts, seed 5: LookupError: no such objective \(valley.py, line \d+\)"
     with pytest.raises(RunError, match=message) as caught:
         run_here(failing, tmp_path)
     assert isinstance(caught.value.__cause__, LookupError)
-    (kept,) = (tmp_path / FILE_NAME).read_text().splitlines()
-    assert Run.from_json(kept).seed == 0
+    kept = (tmp_path / FILE_NAME).read_text().splitlines()
+    assert [Run.from_json(line).seed for line in kept] == [0, 1, 2, 3, 4]

@@ -145,6 +145,17 @@ def draw_mixed_path(
     Raises:
         UnsupportedError: If the model is no ``SingleTaskGP`` with one output, or its kernel has no
             sample paths (see :func:`~torch_dpfts.acquisition.paths.draw_posterior_path`).
+
+    Example:
+        >>> from torch_dpfts import Broadcast, FederationSpec
+        >>> spec = FederationSpec.fts(bounds=[[0.0], [9.0]], num_agents=2, num_rounds=5)
+        >>> vectors = torch.ones(1, 64, dtype=torch.float64)
+        >>> broadcast = BroadcastPath.from_broadcast(spec, Broadcast(spec.fingerprint, 1, vectors))
+        >>> X = torch.linspace(0, 9, 6, dtype=torch.float64).unsqueeze(-1)
+        >>> model = SingleTaskGP(X, X.sin())
+        >>> path = draw_mixed_path(model, broadcast, [torch.Generator().manual_seed(0)])
+        >>> path(X).shape
+        torch.Size([6])
     """
     check_mixable(model)
     exact: Any = deepcopy(model.eval())
