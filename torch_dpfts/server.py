@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -26,11 +27,12 @@ from torch_dpfts.errors import (
 )
 from torch_dpfts.files import read_state, write_atomically
 from torch_dpfts.messages import Broadcast, Contribution, to_wire
+from torch_dpfts.privacy.accounting import epsilon_spent
 from torch_dpfts.privacy.adaptive_clip import next_clip_norm
 from torch_dpfts.privacy.ledger import PrivacyLedger
 from torch_dpfts.privacy.mechanism import NoisyRegionAggregator
 from torch_dpfts.privacy.noise import NoiseSource, SecureNoise, SeededNoise
-from torch_dpfts.privacy.sensitivity import charged_sensitivity, round_charge
+from torch_dpfts.privacy.sensitivity import charged_sensitivity, planned_charges, round_charge
 from torch_dpfts.spec import FederationSpec
 from torch_dpfts.streaming import RoundStream
 
@@ -271,7 +273,7 @@ class Server:
                 f"All {spec.num_rounds} planned rounds are done; agents go on with the last "
                 "broadcast or alone."
             )
-        if spec.target_epsilon is None or number in self.ledger:
+        if spec.target_epsilon is None or number in self.ledger or self._lasts:
             return
         charge = round_charge(spec, number)
         if self.ledger.would_exceed(charge, spec.target_epsilon, spec.delta, spec.accountant):
@@ -280,6 +282,13 @@ class Server:
                 f"delta={spec.delta:.3g}; {self.epsilon():.4g} is spent. Agents go on with the "
                 "last broadcast or alone."
             )
+
+    @cached_property
+    def _lasts(self) -> bool:
+        """Whether the budget covers all planned rounds: then no single one need be accounted."""
+        spec = self.spec
+        spent = epsilon_spent(planned_charges(spec), spec.delta, spec.accountant)
+        return spec.target_epsilon is None or spent <= spec.target_epsilon
 
     # --- pieces of a round --------------------------------------------------------------
 
