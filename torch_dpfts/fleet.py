@@ -42,8 +42,6 @@ from torch_dpfts.surrogate import (
     standardized,
 )
 
-# Queries closer than this, in units of the cube, count as repeats of each other.
-_REPEAT = 5e-3
 _MAX_DRAWS = 6
 
 
@@ -142,18 +140,12 @@ class Fleet:
         rows = (~own).nonzero().squeeze(-1)
         if vectors is not None and len(rows):
             x[rows] = self._maximise_broadcast(vectors[rows], [seeds[i] for i in rows.tolist()])
-            own[rows] = self._repeats(x[rows], rows)
+            own[rows] = self.space.all_but_repeats(x[rows], self.X[rows])
         rows = own.nonzero().squeeze(-1)
         if len(rows):
             prior_mean = vectors if self.spec.prior_mean else None
             x[rows] = self._maximise_own(rows, [seeds[i] for i in rows.tolist()], prior_mean)
         return x
-
-    def _repeats(self, x: Tensor, rows: Tensor) -> Tensor:
-        """Whether points, one for each of ``rows``, all but repeat an old query."""
-        old = self.space.to_unit(self.X[rows])
-        distance = (self.space.to_unit(x) - old).abs().amax(-1)
-        return (distance < _REPEAT).any(-1)
 
     def _maximise_own(self, rows: Tensor, seeds: Sequence[int], vectors: Tensor | None) -> Tensor:
         """Maximise draws from the agents' own posteriors, repeats replaced ``_MAX_DRAWS`` times."""
@@ -166,7 +158,8 @@ class Fleet:
             again = [seeds[i] for i in repeats.tolist()]
             generators = [derived_generator(seed, "path", index) for seed in again]
             x[repeats] = self._maximise_draw(rows[repeats], generators, again, vectors)
-            repeats = repeats[self._repeats(x[repeats], rows[repeats])]
+            old = self.X[rows[repeats]]
+            repeats = repeats[self.space.all_but_repeats(x[repeats], old)]
             if not len(repeats):
                 break
         return x
