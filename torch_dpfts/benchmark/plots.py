@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = 3
 # Of the fields that change epsilon, those that trade it for utility.
-_TRADES = ("noise_multiplier", "sample_rate")
+_TRADES = ("target_epsilon", "noise_multiplier", "sample_rate")
 
 
 def write_plots(summary: Summary, folder: str | Path) -> list[str]:
@@ -67,14 +67,14 @@ def plot_convergence(summary: Summary) -> Figure:
 def plot_privacy_utility(summary: Summary) -> Figure | None:
     """The measure against epsilon at the last round reported, with standard errors.
 
-    A line for each private arm, along the swept noise multiplier (or sample rate), and a level
-    for each other arm; a panel for each combination of the other swept fields.
+    A line for each private arm, along the swept target epsilon, noise multiplier or sample rate,
+    and a level for each other arm; a panel for each combination of the other swept fields.
 
     Args:
         summary: What :func:`summarise` returned.
 
     Returns:
-        ``None`` if neither field is swept for a private arm.
+        ``None`` if none of these is swept for a private arm.
     """
     private = [arm for arm in summary.arms if arm.is_private]
     field = next((f for f in _TRADES if any(f in arm.swept for arm in private)), None)
@@ -102,7 +102,7 @@ def plot_privacy_utility(summary: Summary) -> Figure | None:
                 level = float(summary.shown(arm)[:, last].mean())
                 color = _color(summary, arm.arm)
                 place.axhline(level, linestyle="--", label=arm.arm, color=color)
-        place.set(xlabel="epsilon", ylabel=f"{summary.measure}, round {last}")
+        place.set(xlabel="epsilon", ylabel=f"{summary.measure}, round {last}", xscale="log")
         _finish(place, swept)
     return figure
 

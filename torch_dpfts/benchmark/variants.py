@@ -130,4 +130,6 @@ def _check_budget(spec: FederationSpec) -> None:
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    """The value in six digits, or in as many as tell it from others."""
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return short if not isinstance(value, float) or float(short) == value else repr(value)
