@@ -12,8 +12,8 @@ from botorch.models import SingleTaskGP
 from torch import Tensor
 
 from torch_dpfts import checks
-from torch_dpfts.acquisition.broadcast import check_fingerprint
-from torch_dpfts.errors import InvalidInputError, MessageError, StateError
+from torch_dpfts.acquisition.broadcast import check_broadcast
+from torch_dpfts.errors import InvalidInputError, StateError
 from torch_dpfts.files import read_state, write_atomically
 from torch_dpfts.fleet import Fleet, agent_seed
 from torch_dpfts.messages import Broadcast, Contribution, to_wire
@@ -144,13 +144,7 @@ class Agent:
         """
         if broadcast is None:
             return self._fleet.suggest().squeeze(0)
-        check_fingerprint(self.spec, broadcast)
-        expected = (self.spec.num_regions, self.spec.num_features)
-        if broadcast.vectors.shape != expected or not broadcast.vectors.isfinite().all():
-            raise MessageError(
-                f"The broadcast of round {broadcast.round} must hold finite vectors of shape "
-                f"{expected}, got shape {tuple(broadcast.vectors.shape)}; ask for it again."
-            )
+        check_broadcast(self.spec, broadcast)
         vectors = broadcast.vectors.to(self._fleet.X)
         return self._fleet.suggest(vectors.unsqueeze(0), broadcast.round).squeeze(0)
 

@@ -27,7 +27,7 @@ from ax.storage.json_store.registry import CORE_DECODER_REGISTRY, CORE_ENCODER_R
 from torch import Tensor
 
 from torch_dpfts.acquisition import FederatedThompsonSampling, optimize_acqf_per_region
-from torch_dpfts.acquisition.broadcast import check_fingerprint
+from torch_dpfts.acquisition.broadcast import check_broadcast
 from torch_dpfts.acquisition.input_constructor import broadcast_from_text, broadcast_to_text
 from torch_dpfts.agent import Agent
 from torch_dpfts.errors import InvalidInputError
@@ -127,7 +127,7 @@ class FederatedNode(ExternalGenerationNode):  # type: ignore[misc]
         if isinstance(broadcast, str):
             broadcast = broadcast_from_text(broadcast)
         if broadcast is not None:
-            check_fingerprint(self.spec, broadcast)
+            check_broadcast(self.spec, broadcast)
         self._broadcast = broadcast
 
     def update_generator_state(self, experiment: Experiment, data: Data) -> None:

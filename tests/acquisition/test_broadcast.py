@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torch_dpfts import Broadcast, FederationSpec
 from torch_dpfts.acquisition import BroadcastPath
-from torch_dpfts.errors import FingerprintMismatchError, InvalidInputError
+from torch_dpfts.errors import FingerprintMismatchError, InvalidInputError, MessageError
 from torch_dpfts.space import SearchSpace
 
 SPEC = FederationSpec.fts_de(
@@ -58,3 +58,16 @@ def test_rescaled_inputs_lie_on_the_cube_evenly() -> None:
 def test_a_foreign_broadcast_is_refused() -> None:
     with pytest.raises(FingerprintMismatchError, match=f"f00d.*{SPEC.fingerprint}"):
         BroadcastPath.from_broadcast(SPEC, Broadcast("f00d", 1, VECTORS))
+
+
+@pytest.mark.parametrize("vectors", [VECTORS[:3], VECTORS[:, :8], VECTORS / 0.0])
+def test_a_faulty_broadcast_is_refused(vectors: Tensor) -> None:
+    with pytest.raises(MessageError, match=r"finite vectors of shape \(4, 16\)"):
+        BroadcastPath.from_broadcast(SPEC, Broadcast(SPEC.fingerprint, 1, vectors))
+
+
+def test_inputs_of_another_dtype_keep_it() -> None:
+    X = points(40)
+    values = PATH(X.float())
+    assert values.dtype == torch.float32
+    torch.testing.assert_close(values.double(), PATH(X), rtol=1e-3, atol=1e-3)

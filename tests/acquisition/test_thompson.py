@@ -244,3 +244,17 @@ def test_a_prior_mean_needs_one_output() -> None:
     transform = ScalarizedPosteriorTransform(torch.ones(2, dtype=torch.float64))
     with pytest.raises(UnsupportedError, match="prior_mean=False"):
         FederatedThompsonSampling(several, PRIOR_MEAN, message, posterior_transform=transform)
+
+
+@pytest.mark.filterwarnings("ignore::botorch.exceptions.warnings.InputDataWarning")
+@pytest.mark.parametrize("spec", [SPEC, PRIOR_MEAN])
+def test_a_model_in_single_precision_keeps_it(spec: FederationSpec) -> None:
+    """The federation computes in double precision unless it says otherwise."""
+    X = rand(8, 2).float()
+    single = SingleTaskGP(X, (5 * X).sin().sum(-1, keepdim=True))
+    others = Broadcast(spec.fingerprint, 1, rand(4, 16, seed=5).half())
+    acqf = FederatedThompsonSampling(single, spec, others, seed=0)
+    assert {acqf.follows_broadcast(i) for i in range(2)} == {True, False}
+    values = acqf(X[:6].reshape(3, 2, 2))
+    assert values.dtype == torch.float32
+    assert values.isfinite().all()

@@ -10,7 +10,7 @@ from botorch.sampling.pathwise.paths import SamplePath
 from torch import Tensor
 
 from torch_dpfts.acquisition.paths import PathModel
-from torch_dpfts.errors import FingerprintMismatchError, InvalidInputError
+from torch_dpfts.errors import FingerprintMismatchError, InvalidInputError, MessageError
 from torch_dpfts.features import SharedFeatures
 from torch_dpfts.messages import Broadcast
 from torch_dpfts.regions import RegionGrid
@@ -75,9 +75,10 @@ class BroadcastPath(SamplePath):
 
         Raises:
             FingerprintMismatchError: If the broadcast belongs to another specification.
+            MessageError: If its vectors do not fit the specification.
             InvalidInputError: If the bounds have another dimension than the federation.
         """
-        check_fingerprint(spec, broadcast)
+        check_broadcast(spec, broadcast)
         device = broadcast.vectors.device
         space = SearchSpace.from_spec(spec, device)
         if bounds is not None and bounds.shape != (2, spec.dim):
@@ -94,8 +95,9 @@ class BroadcastPath(SamplePath):
 
     def forward(self, X: Tensor) -> Tensor:
         """Evaluate at points of the unit cube, ``batch_shape x q x d -> batch_shape x q``."""
-        by_region = self.features(X) @ self.vectors.mT  # batch_shape x q x P
-        return by_region.gather(-1, self.grid.index(X).unsqueeze(-1)).squeeze(-1)
+        U = X.to(self.vectors.dtype)  # a model may have another dtype than the federation
+        by_region = self.features(U) @ self.vectors.mT  # batch_shape x q x P
+        return by_region.gather(-1, self.grid.index(U).unsqueeze(-1)).squeeze(-1).to(X.dtype)
 
     def as_model(self) -> PathModel:
         """The same function as a deterministic model, ``... x q x d -> ... x q x 1``."""
@@ -120,10 +122,16 @@ class _Rescaled(torch.nn.Module):
         return self.space.to_unit(self.space.from_unit(unit))
 
 
-def check_fingerprint(spec: FederationSpec, message: Broadcast) -> None:
-    """Refuse a message of another specification, naming both fingerprints."""
-    if message.fingerprint != spec.fingerprint:
+def check_broadcast(spec: FederationSpec, broadcast: Broadcast) -> None:
+    """Refuse a broadcast of another specification, naming both fingerprints, or a faulty one."""
+    if broadcast.fingerprint != spec.fingerprint:
         raise FingerprintMismatchError(
-            f"The message has fingerprint {message.fingerprint} and this party's specification "
+            f"The message has fingerprint {broadcast.fingerprint} and this party's specification "
             f"{spec.fingerprint}; give all parties the same specification."
+        )
+    expected = (spec.num_regions, spec.num_features)
+    if broadcast.vectors.shape != expected or not broadcast.vectors.isfinite().all():
+        raise MessageError(
+            f"The broadcast of round {broadcast.round} must hold finite vectors of shape "
+            f"{expected}, got shape {tuple(broadcast.vectors.shape)}; ask for it again."
         )

@@ -68,6 +68,7 @@ class FederatedThompsonSampling(AcquisitionFunction):
         InvalidInputError: If a broadcast comes without a specification, or ``bounds`` have another
             dimension than it.
         FingerprintMismatchError: If the broadcast belongs to another specification.
+        MessageError: If its vectors do not fit the specification.
         UnsupportedError: If a model of several outputs comes without a way to scalarise them, or
             (when evaluated) no function can be drawn from the model.
 
