@@ -41,6 +41,40 @@ def test_recommended_noise_keeps_the_budget() -> None:
         assert spec.target_epsilon == target
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"clip_quantile": 0.5, "averaging": 0.0, "count_noise_multiplier": 20.0},
+        {"num_regions": 4, "region_score": 1.0},
+        {"num_regions": 4, "region_hold": 0, "region_decay": 1},
+    ],
+)
+def test_recommended_noise_keeps_the_budget_of_all_that_is_charged(
+    changes: dict[str, float],
+) -> None:
+    spec = FederationSpec.recommended(**OPEN, target_epsilon=3.0, accountant="rdp", **changes)
+    (epsilon,) = planned_epsilon(spec, [spec.delta]).values()
+    assert 0.98 * 3 < epsilon <= 3
+
+
+def test_a_count_that_costs_more_than_the_budget_is_named() -> None:
+    with pytest.raises(InvalidInputError, match=r"epsilon=3 .* Raise count_noise_multiplier"):
+        FederationSpec.recommended(
+            **OPEN, clip_quantile=0.5, averaging=0.0, count_noise_multiplier=1.0, accountant="rdp"
+        )
+
+
+@pytest.mark.parametrize("bounds", [None, "cube", 5, [0.0, 1.0], [[0.0], [1.0, 2.0]]])
+def test_bounds_of_no_shape_are_refused(bounds: object) -> None:
+    with pytest.raises(InvalidInputError, match="bounds must"):
+        FederationSpec.recommended(**(OPEN | {"bounds": bounds}))
+
+
+def test_a_preset_without_bounds_asks_for_them() -> None:
+    with pytest.raises(InvalidInputError, match="bounds must"):
+        preset_spec("recommended", num_agents=29, num_rounds=60)
+
+
 def test_recommended_settings_send_few_and_small_numbers() -> None:
     spec = FederationSpec.recommended(**OPEN)
     assert spec.num_features <= 64

@@ -6,11 +6,9 @@ import math
 import warnings
 from typing import Any
 
-import torch
-
-from torch_dpfts import checks
+from torch_dpfts import checks, spec_fields
 from torch_dpfts.errors import DPFTSWarning
-from torch_dpfts.privacy.planning import plan_noise
+from torch_dpfts.privacy.planning import noise_within
 from torch_dpfts.privacy.signal import averaged_signal_to_noise
 from torch_dpfts.spec import FederationSpec
 
@@ -56,7 +54,7 @@ _MIN_SIGNAL = 0.1
 def recommended_spec(**settings: Any) -> FederationSpec:
     """Return the settings we would defend for a budget; see :meth:`FederationSpec.recommended`."""
     fields = PRESETS["recommended"] | settings
-    dim = len(torch.as_tensor(settings["bounds"])[0])
+    dim = len(spec_fields.check_bounds(settings.get("bounds"))[0])
     # Distances grow with the square root of the dimension, and lengthscales with them.
     fields = {"lengthscales": 0.2 * math.sqrt(dim / 2)} | fields
     if "noise_multiplier" not in fields:
@@ -81,16 +79,7 @@ def _planned_noise(fields: dict[str, Any]) -> float:
         return 0.0
     # A specification checks the numbers first; its own noise plays no part.
     checked = FederationSpec(**fields, noise_multiplier=1.0)
-    return plan_noise(
-        epsilon=checked.target_epsilon,
-        delta=checked.delta,
-        num_agents=checked.num_agents,
-        num_rounds=checked.num_rounds,
-        num_regions=checked.num_regions,
-        sample_rate=checked.sample_rate,
-        sensitivity=checked.sensitivity,
-        method=checked.accountant,
-    ).noise_multiplier
+    return noise_within(checked, float(fields["target_epsilon"]))
 
 
 def preset_spec(name: str, **settings: Any) -> FederationSpec:

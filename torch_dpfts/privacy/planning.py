@@ -308,14 +308,34 @@ def _sample_rate(plan: NoisePlan) -> NoisePlan:
 
 def _noise_multiplier(plan: NoisePlan) -> NoisePlan:
     start = min(max(plan.noise_multiplier, 1.0), 100.0)
-    found = _at_frontier(plan, "noise_multiplier", start, good=_MAX_MULTIPLIER, bad=0.02)
+    return _finish(plan, noise_multiplier=noise_within(plan.spec(), plan.epsilon, start))
+
+
+def noise_within(spec: FederationSpec, epsilon: float, start: float = 1.0) -> float:
+    """Return the smallest noise multiplier, to four digits, that keeps a budget for all rounds.
+
+    Args:
+        spec: The federation; its own noise multiplier plays no part.
+        epsilon: The budget at the federation's delta.
+        start: Where to search first.
+
+    Raises:
+        InvalidInputError: If no amount of noise keeps it.
+    """
+
+    def cost(multiplier: float) -> float:
+        charges = planned_charges(replace(spec, noise_multiplier=multiplier))
+        return epsilon_spent(charges, spec.delta, spec.accountant)
+
+    found = _frontier(cost, epsilon, start, good=_MAX_MULTIPLIER, bad=0.02)
     if found is None:
-        raise _impossible(
-            plan, f"the {plan.method!r} accountant reports more at any amount of noise."
+        count = "" if spec.clip_quantile is None else " Raise count_noise_multiplier."
+        raise InvalidInputError(
+            f"No noise_multiplier keeps epsilon={epsilon:.4g} at delta={spec.delta:.3g}: the "
+            f"{spec.accountant!r} accountant reports more at any amount of noise.{count}"
         )
-    digits = 10.0 ** (3 - math.floor(math.log10(found.noise_multiplier)))
-    rounded = math.ceil(found.noise_multiplier * digits) / digits
-    return _finish(plan, noise_multiplier=rounded)
+    digits = 10.0 ** (3 - math.floor(math.log10(found)))
+    return math.ceil(found * digits) / digits
 
 
 def _num_rounds(plan: NoisePlan) -> NoisePlan:
