@@ -337,6 +337,18 @@ def test_an_adaptive_clip_norm_survives_a_stop_and_a_crash(
     resumed.close()
 
 
+def test_a_release_beside_the_plan_counts_against_the_budget() -> None:
+    spec = make(accountant="rdp", target_epsilon=12.0)
+    planned = [(*round_charge(spec, t), 1) for t in range(1, 13)]
+    assert epsilon_spent(planned, spec.delta, "rdp") < 12
+    server = Server(spec, seed=0)
+    advance(server, 1)
+    server.ledger.append(round=100, sample_rate=1.0, noise_multiplier=0.2)
+    assert server.epsilon() > 12
+    with pytest.raises(PrivacyBudgetExceeded, match="target_epsilon"):
+        advance(server, 1)
+
+
 def test_a_damaged_clip_state_is_refused(tmp_path: Path) -> None:
     server = Server(make(**ADAPTIVE), seed=5, directory=tmp_path)
     advance(server, 1)

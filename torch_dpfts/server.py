@@ -273,7 +273,9 @@ class Server:
                 f"All {spec.num_rounds} planned rounds are done; agents go on with the last "
                 "broadcast or alone."
             )
-        if spec.target_epsilon is None or number in self.ledger or self._lasts:
+        if spec.target_epsilon is None or number in self.ledger:
+            return
+        if len(self.ledger) == number - 1 and self._lasts:  # and no other release is recorded
             return
         charge = round_charge(spec, number)
         if self.ledger.would_exceed(charge, spec.target_epsilon, spec.delta, spec.accountant):
