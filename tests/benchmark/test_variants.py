@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -107,3 +108,14 @@ def test_kinds_of_dimensions_come_from_the_problem() -> None:
 def test_what_cannot_run_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         expand(settings(**changes))
+
+
+def test_values_that_agree_in_six_digits_have_names_of_their_own(
+    make_settings: Callable[..., BenchmarkSettings],
+) -> None:
+    settings = make_settings(
+        sweep={"clip_norm": [2.0, 2.0000001]}, arms={"fts": {"arm": "dp-fts"}},
+        control=None, baseline=None,
+    )  # fmt: skip
+    names = [variant.name for variant in expand(settings)]
+    assert names == ["fts [clip_norm=2]", "fts [clip_norm=2.0000001]"]
