@@ -98,7 +98,7 @@ def test_a_budget_without_signal_warns() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         FederationSpec.recommended(**OPEN, target_epsilon=1.1)
-    with pytest.warns(DPFTSWarning, match="the noise-only control does as well"):
+    with pytest.warns(DPFTSWarning, match="the noise-only control does about as well"):
         FederationSpec.recommended(**(OPEN | {"num_agents": 3}), target_epsilon=1.0)
 
 
