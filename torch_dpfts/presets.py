@@ -66,8 +66,8 @@ def recommended_spec(**settings: Any) -> FederationSpec:
     if ratio < _MIN_SIGNAL:
         warnings.warn(
             f"The average of the first {round} broadcasts is expected to carry {ratio:.2g} times "
-            f"as much signal as noise. Below {_MIN_SIGNAL:g} the noise-only control does about as well: "
-            "allow a larger target_epsilon, more agents or fewer rounds, or tune alone.",
+            f"as much signal as noise. Below {_MIN_SIGNAL:g} the noise-only control does about as "
+            "well: allow a larger target_epsilon, more agents or fewer rounds, or tune alone.",
             DPFTSWarning,
             stacklevel=3,
         )

@@ -28,7 +28,7 @@ def test_the_whole_command(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     report = json.loads(run.stdout)
     assert report == json.loads((tmp_path / "here" / "results.json").read_text())
-    assert list(report["arms"]) == ["ts", "fts-de", "dp-fts-de", "noise"]
+    assert list(report["arms"]) == ["ts", "fts", "dp-fts", "noise"]
     assert report["seeds"] == [5, 6]
     assert report["settings"]["privacy"] == "seeded: not private"
     spec = FederationSpec.from_json(json.dumps(report["settings"]["spec"]))

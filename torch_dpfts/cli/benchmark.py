@@ -24,7 +24,8 @@ def benchmark(
         str | None, typer.Argument(help="A TOML file, or the name of a shipped one.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the results; default: dpfts-benchmark/NAME.")
+        Path | None,
+        typer.Option(help="Folder for the results; default: dpfts-benchmark/NAME, or NAME-quick."),
     ] = None,
     seeds: Annotated[
         str | None, typer.Option(help="How many, or some separated by commas; else the file's.")

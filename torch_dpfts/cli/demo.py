@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch_dpfts.experiment import ArmResult
     from torch_dpfts.spec import FederationSpec
 
-_ARMS = "ts,fts-de,dp-fts-de,noise"
+_ARMS = "ts,fts,dp-fts,noise"
 _SCORERS = {"paper": "probability", "recommended": "decision"}
 _ROUNDS_SHOWN = (0, 10, 20, 40, 60)
 _SECOND_DELTA = 1e-5
@@ -28,7 +28,9 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    arms: Annotated[str, typer.Option(help="Arms to run, separated by commas.")] = _ARMS,
+    arms: Annotated[
+        str, typer.Option(help="Some of ts, fts, fts-de, dp-fts, dp-fts-de, noise.")
+    ] = _ARMS,
     runs: Annotated[int, typer.Option(min=1, help="Paired runs of each arm.")] = 4,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of each run.")] = 60,
     preset: Annotated[str, typer.Option(help="Settings: paper or recommended.")] = "recommended",
@@ -61,6 +63,7 @@ def demo(
         spec.arm(name)
     seeds = list(range(seed, seed + runs))
     messages = Console(stderr=True)
+    messages.print(f"{runs} runs of {rounds} rounds for each of {', '.join(names)}.")
     with _progress(messages, names, runs * rounds) as advance:
         results = run_arms(spec, problem, names, seeds, deltas=[_SECOND_DELTA], on_round=advance)
     report = _report(results, spec, preset, problem.scorer, seeds)

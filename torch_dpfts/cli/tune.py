@@ -50,9 +50,13 @@ def tune(
     from rich.console import Console
 
     from torch_dpfts import checks
-    from torch_dpfts.errors import StateError
-    from torch_dpfts.tune import MedianRule, plot_summary, tune_across_sites
-    from torch_dpfts.tune.digits import digits_sites, digits_spec
+    from torch_dpfts.errors import InvalidInputError, StateError
+
+    try:
+        from torch_dpfts.tune import MedianRule, plot_summary, tune_across_sites
+        from torch_dpfts.tune.digits import digits_sites, digits_spec
+    except ImportError as error:
+        raise InvalidInputError(f"This command cannot run: {error}") from None
 
     checks.choice("example", example, _EXAMPLES)
     spec = digits_spec(sites, rounds, target_epsilon=epsilon).arm(arm)
