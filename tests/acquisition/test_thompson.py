@@ -131,8 +131,10 @@ def test_a_foreign_broadcast_is_refused_with_both_fingerprints() -> None:
     foreign = Broadcast("f00d", 1, broadcast().vectors)
     with pytest.raises(FingerprintMismatchError, match=f"f00d.*{SPEC.fingerprint}"):
         FederatedThompsonSampling(model(), SPEC, foreign)
-    with pytest.raises(InvalidInputError, match="spec=None"):
+    with pytest.raises(InvalidInputError, match="spec=NoneType"):
         FederatedThompsonSampling(model(), broadcast=broadcast())
+    with pytest.raises(InvalidInputError, match="order model, spec, broadcast"):
+        FederatedThompsonSampling(model(), broadcast(), SPEC)  # type: ignore[arg-type]
 
 
 TWO = SingleTaskGP(

@@ -103,8 +103,11 @@ class FederatedThompsonSampling(AcquisitionFunction):
         self.broadcast_path: BroadcastPath | None = None
         self.prior_mean: BroadcastPath | None = None
         if broadcast is not None:
-            if spec is None:
-                raise InvalidInputError("A broadcast needs the spec it belongs to; got spec=None.")
+            if not isinstance(spec, FederationSpec) or not isinstance(broadcast, Broadcast):
+                raise InvalidInputError(
+                    "A broadcast needs the spec it belongs to, in the order model, spec, broadcast; "
+                    f"got spec={type(spec).__name__} and broadcast={type(broadcast).__name__}."
+                )
             self.broadcast_path = BroadcastPath.from_broadcast(spec, broadcast, bounds)
             self.local_probability = local_probability(spec.local_probability, broadcast.round)
             if spec.prior_mean:
