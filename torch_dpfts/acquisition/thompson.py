@@ -105,7 +105,7 @@ class FederatedThompsonSampling(AcquisitionFunction):
         if broadcast is not None:
             if not isinstance(spec, FederationSpec) or not isinstance(broadcast, Broadcast):
                 raise InvalidInputError(
-                    "A broadcast needs the spec it belongs to, in the order model, spec, broadcast; "
+                    "A broadcast needs its spec, in the order model, spec, broadcast; "
                     f"got spec={type(spec).__name__} and broadcast={type(broadcast).__name__}."
                 )
             self.broadcast_path = BroadcastPath.from_broadcast(spec, broadcast, bounds)
