@@ -64,7 +64,7 @@ def averaged_signal_to_noise(spec: FederationSpec, round: int, agreement: float 
         spec: The federation.
         round: Number of the round, from 1.
         agreement: Norm of the mean message, as a fraction of what it would be if all were equal.
-            On the benchmark problems .25 to .45 was measured after a few rounds.
+            On the landmine problem .25 to .45 was measured, the more the later.
 
     Returns:
         A tensor of ``P`` ratios; ``inf`` without noise.
