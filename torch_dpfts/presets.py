@@ -47,7 +47,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 _EPSILON = 3.0
-# Near this ratio at round 10 no gain over the noise-only control was shown (see benchmarks/RESULTS.md).
+# Near this ratio no gain over the noise-only control was shown at round 10 (RESULTS.md).
 _MIN_SIGNAL = 0.1
 
 
